@@ -16,7 +16,7 @@ from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_past, stops_job
 from ddpmon.report.wording import format_ranks
 from ddpmon.shell_command import first_command
-from ddpmon.snapshot import Finding, Snapshot, is_over
+from ddpmon.snapshot import Finding, Snapshot
 
 _COMMAND = re.compile(r"(pid \d+ \([^,()]+), .*?\)")  # who runs a foreign process, and what is dropped behind that
 
@@ -114,7 +114,7 @@ def _hours(finding: Finding, snapshot: Snapshot) -> tuple[str, str]:
         return "", ""
     least = "at least " if finding.since_is_bound else ""
     a_day = hours_words(lost_a_day(finding, run.world_size))
-    return f"{least}{hours_words(hours)} {hour_unit(snapshot)} lost", "" if is_over(run.state) else f"{a_day} a day"
+    return f"{least}{hours_words(hours)} {hour_unit(snapshot)} lost", "" if is_past(snapshot) else f"{a_day} a day"
 
 
 def sentence(finding: Finding, snapshot: Snapshot) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ddpmon.shell_command import Advice
 from ddpmon.snapshot import Finding
 
-NEXT_RUN, GOES_ON = "before the next run: ", "if the run goes on: "
+NEXT_RUN, GOES_ON = "before the next run, ", "if the run goes on, "
 _FOREIGN = re.compile(r"\([^()]*(?:\([^()]*\)[^()]*)*\)|`[^`]*`")
 _QUOTING = ("rank_failed",)  # kinds whose sentences quote exceptions, and are of the past already
 _WORDS = {

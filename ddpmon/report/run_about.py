@@ -20,10 +20,10 @@ from ddpmon.report.cost import (
     together_words,
 )
 from ddpmon.report.finding_rows import what, who
-from ddpmon.report.verdicts import firing, is_standing_still
+from ddpmon.report.verdicts import firing, is_past, is_standing_still
 from ddpmon.run.recent import RECENT
 from ddpmon.schema import RunInfo
-from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
+from ddpmon.snapshot import Finding, RunView, Snapshot
 
 Pairs = Sequence[tuple[str, str]]
 FEW_BUCKETS = 4  # that are listed one by one
@@ -151,7 +151,7 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """Used so far, lost to waiting now, and lost to each trouble; of a run that has ended in all."""
     run, job = snapshot.run, snapshot.job
     assert run is not None
-    ended, unit = is_over(run.state), hour_unit(snapshot)
+    ended, unit = is_past(snapshot), hour_unit(snapshot)
     if run.elapsed_s is not None:
         yield "used", f"{hours_words(run.elapsed_s / 3600 * run.world_size)} {unit}"
     if is_standing_still(snapshot):

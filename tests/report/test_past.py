@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.judge import Judge
+from ddpmon.report.finding_rows import rows
 from ddpmon.report.past import in_past, past_tense
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
@@ -78,9 +79,9 @@ def pictures(ended: RunState | None, link: Link) -> tuple[Snapshot, Finding]:
     ("ended", "state", "lead", "when"),
     [
         (None, "live", "", "now"),
-        ("finished", "gone", "before the next run: ", "at the end"),
-        ("killed", "gone", "before the next run: ", "at the end"),
-        ("lost", "gone", "if the run goes on: ", "when last seen"),
+        ("finished", "gone", "before the next run, ", "at the end"),
+        ("killed", "gone", "before the next run, ", "at the end"),
+        ("lost", "gone", "if the run goes on, ", "when last seen"),
     ],
 )
 def test_a_run_that_is_over_is_told_in_the_past_in_all_views(
@@ -97,6 +98,10 @@ def test_a_run_that_is_over_is_told_in_the_past_in_all_views(
     head = " ".join(text_of(verdict_lines(picture, 160)))
     assert costs in head
     assert f"→ {lead}check " in head
+    narrow = " ".join(text_of(verdict_lines(picture, 80)))
+    assert ("→ ssh node0" in narrow) is not bool(lead), "a command alone does not say that it is for another run"
+    assert f"→ {lead}" in narrow
+    assert "a day" not in narrow + str(rows(found, shown)) or not lead
     assert f"─ {when} ─" in text_of(list_lines(picture, shown.findings, TableView(np.arange(1)), 80, 5))[0]
     where = "last seen in backward" if lead else "running in backward"
     assert where in text_of(identity_lines(shown, ranks, 2, 160, LOOKS["colour"]))[0]

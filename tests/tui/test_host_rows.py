@@ -45,7 +45,7 @@ def test_the_values_of_a_host_are_dim_once_its_run_is_over(link: LinkState, stat
     shown = replace(CALM, link=Link(link), run=replace(CALM.run, state=state))
     lines = host_lines(ViewState(shown, COLOUR), 0, 160)[2:]
     colours = {part.style.color for line in lines for part in line if part.style and part.text.strip()}
-    assert (colours == {COLOUR.dim.color}) is is_dim
+    assert (colours == {COLOUR.dim.color, COLOUR.faint.color}) is is_dim
 
 
 def test_the_last_values_of_a_run_that_has_ended_are_dim() -> None:

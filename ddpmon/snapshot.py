@@ -318,7 +318,7 @@ class Finding:
         advice: what to do or look at next; a face makes text of it, for the host that its reader is on.
         cleared_at_step: about the first step without it, None while it lasts.
         id: the number of its alert's life, by which its end is told from that of another; 0 where a rule keeps no
-            lives. The numbers begin again when ranks restart, and with every watcher.
+            lives. A restart of ranks gives new ones, but for contention; watchers differ.
         brief: the summary with lines of code as `train.py:88`; empty where it names none.
     """
 

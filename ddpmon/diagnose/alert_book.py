@@ -181,12 +181,15 @@ class AlertBook:
             self._groups[name] = Group(self._ids, policy.confirmations)
         return self._groups[name]
 
+    def keep_only(self, *names: GroupName) -> None:
+        """Forget all groups but these; no number of a life is given again."""
+        self._groups = {name: group for name, group in self._groups.items() if name in names}
+
     def lives(self) -> dict[int, Life]:
         """Id -> life, of all that are confirmed."""
         return {life.id: life for group in self._groups.values() for life in group}
 
     @property
     def resolved(self) -> list[Alert]:
-        """What is over of what made ranks, hosts or the job slower, the newest first."""
-        over = [alert for name, group in self._groups.items() if name != "advice" for alert in group.resolved]
-        return sorted(over, key=lambda alert: alert.cleared_at_step or 0, reverse=True)
+        """What is over of what made ranks, hosts or the job slower."""
+        return [alert for name, group in self._groups.items() if name != "advice" for alert in group.resolved]

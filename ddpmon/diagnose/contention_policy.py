@@ -23,11 +23,15 @@ class ContentionPolicy(Struct, frozen=True):
         clearing_frames: frames of a host in a row that must not show a contention before it is over, about 10 s. A
             contention that comes and goes within that time stays one contention. Chosen, not measured: a smaller
             value reports such a contention again and again, and a larger one shows it longer after its end.
+        unread_frames: frames of a host in a row for which a foreign process on a GPU stands while its sensor tells
+            nothing, about a minute. Chosen, not measured: a smaller value ends and begins the contention with every
+            gap, and a larger one shows it longer after an end that nobody has seen.
     """
 
     confirming_readings: int = 3
     sufficient_readings: int = 1
     clearing_frames: int = 10
+    unread_frames: int = 60
 
 
 class ReadingPolicy(Struct, frozen=True):

@@ -8,15 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert import Alert, Measures
-from ddpmon.diagnose.step_matrix import lost_ranks
 from ddpmon.diagnose.stop_policy import COVERAGE
 from ddpmon.diagnose.tick import Tick
 from ddpmon.run.latest_frames import Flags
 from ddpmon.run.model import LOST_S, SILENT_S, Run
-from ddpmon.run.recent import RECENT
 
 
 class Losses(Struct, frozen=True):
@@ -70,31 +67,6 @@ class DuplicateRanksMeasures(Measures, frozen=True):
     """Two processes publish as each of the named ranks; `publishers` are those of the first one."""
 
     publishers: tuple[Publisher, Publisher]
-
-
-class LostMeasures(Measures, frozen=True):
-    """The named ranks are lost.
-
-    Attributes:
-        rank: the one that has been silent for the longest; the rest is about it.
-        host, pid: its process.
-        silent_s: seconds since it was last heard.
-        step: the last one that it had finished then, -1 before the first.
-        phase: in which it was then.
-        has_restarted: whether it has been seen to restart, since when it counts its steps from the beginning.
-        others_go_on: whether the other ranks have finished steps long after it was last heard. In synchronous training
-            no rank can do so without it: it took part, and only its reports are missing. An elastic run may go on with
-            fewer ranks.
-    """
-
-    rank: int
-    host: str
-    pid: int
-    silent_s: float
-    step: int
-    phase: str
-    has_restarted: bool = False
-    others_go_on: bool = False
 
 
 class CoverageRule:
@@ -193,48 +165,3 @@ def find_duplicates(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
     double = run.duplicates.seen[ranks[0]]
     measures = DuplicateRanksMeasures((Publisher(*double.kept), Publisher(*double.other)))
     return [Alert("monitor_degraded", "warning", measures=measures, ranks=tuple(ranks))]
-
-
-def find_lost(tick: Tick, said: Sequence[Alert]) -> list[Alert]:
-    """One alert for all lost ranks without which the run stands still, and one for those that it has outlived.
-
-    None if all of them are named already, as those that ended before a failure.
-    """
-    lost = lost_ranks(tick.run, tick.ages)
-    if {rank for alert in said for rank in alert.ranks}.issuperset(lost.tolist()):
-        return []
-    outlived = _are_outlived(tick, lost)
-    groups = (lost[~outlived].tolist(), False), (lost[outlived].tolist(), True)
-    return [_lost_alert(tick, ranks, others_go_on=go_on) for ranks, go_on in groups if ranks]
-
-
-def _lost_alert(tick: Tick, lost: Sequence[int], *, others_go_on: bool) -> Alert:
-    run, ages, lives = tick.run, tick.ages, tick.run.latest.restarts
-    first = max(lost, key=lambda rank: ages[rank])
-    frames = {rank: state.frame for rank in lost if (state := run.ranks[rank]) is not None}  # all: they have an age
-    frame, again, silent_s = frames[first], bool(lives[first] > 0), float(ages[first])
-    counts_as_others = bool((lives[tick.alive] == lives[first]).all())  # if not, its step number is none of the run's
-    return Alert(
-        kind="rank_lost",
-        severity="warning" if others_go_on else "critical",
-        measures=LostMeasures(first, frame.host, frame.pid, silent_s, frame.step, frame.phase, again, others_go_on),
-        ranks=tuple(lost),
-        nodes=tuple(sorted({each.host for each in frames.values()})),
-        since_step=frame.step if frame.step >= 0 and counts_as_others else None,
-    )
-
-
-def _are_outlived(tick: Tick, lost: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[len(lost)] whether every other rank that is heard has finished a step long after each was heard last.
-
-    A rank may die right after its last frame, in the step that the others then finish with it or without it; so one
-    usual step and some seconds must lie between.
-    """
-    others = tick.alive & ~tick.run.out_of_step()
-    durations = tick.steps.job("duration")
-    if not others.any() or not durations.size:
-        return np.zeros(len(lost), np.bool_)
-    finished_s = tick.ages[others] + tick.run.latest.step_s[others]  # how long ago; NaN where a rank does not tell
-    usual_s = float(np.median(durations[-RECENT:])) / 1e3
-    found: NDArray[np.bool_] = np.max(finished_s) < tick.ages[lost] - usual_s - COVERAGE.outlived_s
-    return found

@@ -10,7 +10,7 @@ from ddpmon.diagnose.alert import SEVERITIES, Alert
 from ddpmon.diagnose.alert_book import AlertBook
 from ddpmon.diagnose.cause import CauseFinder
 from ddpmon.diagnose.correlated import LateTogether
-from ddpmon.diagnose.coverage import CoverageRule, find_duplicates, find_lost
+from ddpmon.diagnose.coverage import CoverageRule, find_duplicates
 from ddpmon.diagnose.failures import find_failed
 from ddpmon.diagnose.hang import find_hang
 from ddpmon.diagnose.hidden import HiddenPace
@@ -18,6 +18,7 @@ from ddpmon.diagnose.intermittent import CostlyRanks
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.load_imbalance import UnevenWork
 from ddpmon.diagnose.losses import LossJumpRule, find_nonfinite
+from ddpmon.diagnose.lost import LostRule
 from ddpmon.diagnose.pauses import GcRule, find_pauses
 from ddpmon.diagnose.pending import Pending, pending_alerts
 from ddpmon.diagnose.regression import Pace
@@ -38,16 +39,20 @@ class Judge:
     def __init__(self) -> None:
         self.pending: tuple[Pending, ...] = ()
         self._restarts = 0
-        self._coverage = CoverageRule()
+        self._book = AlertBook()
+        # these outlive the restart of a rank: they count frames, seconds and what hosts tell, or the run's own steps
+        self._coverage, self._lost, self._causes = CoverageRule(), LostRule(), CauseFinder(self._book)
         self._begin()
 
     def _begin(self) -> None:
-        self._steps, self._book = StepMatrix(), AlertBook()
+        """Begin to compare: what was found in the ranks' steps before is forgotten, contention is not."""
+        self._book.keep_only("contention")
+        self._steps = StepMatrix()
         self._stragglers = stragglers = Stragglers(self._book)
         self._rules: tuple[Rule, ...] = (
             # that the job has stopped, or will
             find_failed,
-            find_lost,
+            self._lost,
             find_hang,
             find_nonfinite,
             find_duplicates,
@@ -66,7 +71,7 @@ class Judge:
             Pace(self._book),
             find_pauses,
         )
-        self._causes, self._advice = CauseFinder(self._book), Advice(self._book)
+        self._advice = Advice(self._book)
 
     def __call__(self, run: Run, ages: NDArray[np.float64]) -> tuple[Alert, ...]:
         """The alerts now, the worst and dearest first, resolved ones last. `ages` is [world] in seconds."""
@@ -80,7 +85,12 @@ class Judge:
         said = self._causes(tick, said)
         said += self._advice(tick, said)
         self.pending = pending_alerts(tick, said, self._book, self._stragglers.host_names, self._causes.pending)
-        return (*sorted(said, key=_weight, reverse=True), *self._book.resolved)
+        return (*sorted(said, key=_weight, reverse=True), *self._resolved())
+
+    def _resolved(self) -> list[Alert]:
+        """What is over, the newest first."""
+        over = [*self._book.resolved, *self._lost.resolved]
+        return sorted(over, key=lambda alert: alert.cleared_at_step or 0, reverse=True)
 
 
 def _weight(alert: Alert) -> tuple[int, int, bool, float]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ddpmon.diagnose.alert import Alert, Measures
-from ddpmon.diagnose.coverage import CoverageMeasures, DuplicateRanksMeasures, Losses, LostMeasures
+from ddpmon.diagnose.coverage import CoverageMeasures, DuplicateRanksMeasures, Losses
 from ddpmon.diagnose.failures import (
     BrokenConnectionMeasures,
     DisappearedMeasures,
@@ -16,6 +16,7 @@ from ddpmon.diagnose.failures import (
     RankEnd,
     RankError,
 )
+from ddpmon.diagnose.lost import LostMeasures
 from ddpmon.format import age
 from ddpmon.report.wording import Evidence, Sentence, Words, clean, does, format_ranks, on_host, phase_words
 

@@ -11,7 +11,7 @@ from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours
 from ddpmon.report.evidence import evidence_words, unseen
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.step_clock import seconds_since, wall_of
-from ddpmon.report.verdicts import stops_job
+from ddpmon.report.verdicts import is_past, stops_job
 from ddpmon.report.wording import one_step_of, phase_words
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
@@ -216,7 +216,7 @@ def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
         return share
     hours, unit = lost_hours(finding, snapshot), hour_unit(snapshot)
     least = "at least " if finding.since_is_bound else ""
-    if is_over(run.state):
+    if is_past(snapshot):
         return share + ("" if hours is None else f", {least}{hours_words(hours)} {unit} lost")
     lost = "" if hours is None else f", {least}{hours_words(hours)} {unit} lost so far"
     return f"{share}{lost}, {hours_words(lost_a_day(finding, run.world_size))} {unit} a day"

@@ -11,11 +11,12 @@ from ddpmon.format import count, ms, pct, plural, time_of_day
 from ddpmon.report.base_step import base_share
 from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours
 from ddpmon.report.finding_rows import ago_words, lasting, late_words
+from ddpmon.report.past import past_tense
 from ddpmon.report.step_clock import seconds_since, wall_of
-from ddpmon.report.verdicts import stops_job
+from ddpmon.report.verdicts import is_past, stops_job
 from ddpmon.report.wording import format_ranks
 from ddpmon.shell_command import first_command
-from ddpmon.snapshot import Finding, Snapshot, is_over
+from ddpmon.snapshot import Finding, Snapshot
 
 _COMMAND = re.compile(r"(pid \d+ \([^,()]+), .*?\)")  # who runs a foreign process, and what is dropped behind that
 
@@ -43,7 +44,7 @@ def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]
 
 def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator[list[str]]:
     """With the host and the GPU, the time of day, and the hours that it costs, as far as they are known."""
-    who, since, cost = _who(finding, snapshot, f" {dot} "), _since(finding, snapshot), _cost(finding)
+    who, since, cost = _who(finding, snapshot, f" {dot} "), _since(finding, snapshot), _cost(finding, snapshot)
     hours, a_day = _hours(finding, snapshot)
     full, usual = (f" {dot} ".join(filter(None, each)) for each in (since, (since[0], since[2])))
     if hours and cost and not a_day:
@@ -59,7 +60,7 @@ def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator
 
 def _short(finding: Finding, snapshot: Snapshot, what: str) -> Iterator[list[str]]:
     """For 80 columns without the GPU, then without the host; for the narrowest without the onset and the phase."""
-    step, cost, whole = finding.since_step, _cost(finding), _who(finding, snapshot, " ")
+    step, cost, whole = finding.since_step, _cost(finding, snapshot), _who(finding, snapshot, " ")
     seconds = None if step is None else seconds_since(snapshot, step)
     lasted = lasting(seconds, is_bound=finding.since_is_bound)
     when = _since(finding, snapshot)[0].removeprefix("since ") + (f" ({lasted})" if lasted else "")
@@ -96,13 +97,14 @@ def _since(finding: Finding, snapshot: Snapshot) -> tuple[str, str, str]:
     return since, time_of_day(wall_of(snapshot, step)), ago
 
 
-def _cost(finding: Finding) -> str:
-    """`costs 22 %`; a range where only wide bounds are known."""
+def _cost(finding: Finding, snapshot: Snapshot) -> str:
+    """`costs 22 %`, `cost 22 %` once the run is over; a range where only wide bounds are known."""
     if finding.cost_pct is None:
         return ""
     most = finding.evidence.get("cost_most_pct")
     wide = isinstance(most, float | int) and pct(most) != pct(finding.cost_pct)
-    return f"costs {pct(finding.cost_pct)}{f' to {pct(float(most or 0))}' if wide else ''} %"
+    costs = "cost" if is_past(snapshot) else "costs"
+    return f"{costs} {pct(finding.cost_pct)}{f' to {pct(float(most or 0))}' if wide else ''} %"
 
 
 def _hours(finding: Finding, snapshot: Snapshot) -> tuple[str, str]:
@@ -112,7 +114,7 @@ def _hours(finding: Finding, snapshot: Snapshot) -> tuple[str, str]:
         return "", ""
     least = "at least " if finding.since_is_bound else ""
     a_day = hours_words(lost_a_day(finding, run.world_size))
-    return f"{least}{hours_words(hours)} {hour_unit(snapshot)} lost", "" if is_over(run.state) else f"{a_day} a day"
+    return f"{least}{hours_words(hours)} {hour_unit(snapshot)} lost", "" if is_past(snapshot) else f"{a_day} a day"
 
 
 def sentence(finding: Finding, snapshot: Snapshot) -> str:
@@ -127,15 +129,17 @@ def brief_sentence(finding: Finding, snapshot: Snapshot) -> str:
 
 def _with_cost(said: str, finding: Finding, snapshot: Snapshot) -> str:
     hours = lost_hours(finding, snapshot) if stops_job(finding) else None
-    lost = f" {hours_words(hours)} {hour_unit(snapshot)} lost so far." if hours is not None and hours >= 0.005 else ""
+    when = "" if is_past(snapshot) else " so far"
+    lost = f" {hours_words(hours)} {hour_unit(snapshot)} lost{when}." if hours is not None and hours >= 0.005 else ""
     return f"{said.rstrip('.')}.{lost}" if lost else said
 
 
-def cause_words(finding: Finding) -> str:
+def cause_words(finding: Finding, snapshot: Snapshot) -> str:
     """`likely cause: a shared GPU; pid 4242 (bob, python x.py) uses 38 % of it`; empty where no cause is known."""
     launch = finding.evidence.get("launch_ms")
     if not finding.cause and isinstance(launch, float | int):
-        return f"its kernels are launched slowly: its GPU waits {ms(float(launch))} a step for its CPU"
+        said = f"its kernels are launched slowly: its GPU waits {ms(float(launch))} a step for its CPU"
+        return past_tense(said) if is_past(snapshot) else said
     lead, trouble, details = _cause_parts(finding)
     return f"{lead}{'; '.join(filter(None, [trouble, details]))}" if trouble else ""
 
@@ -148,10 +152,10 @@ def _cause_parts(finding: Finding) -> tuple[str, str, str]:
     return lead, trouble, details
 
 
-def brief_cause(finding: Finding) -> str:
+def brief_cause(finding: Finding, snapshot: Snapshot) -> str:
     """`likely cause: pid 4242 (bob) uses 38 % of its GPU`: without the name of the trouble and the foreign command."""
     lead, _, details = _cause_parts(finding)
-    return lead + _COMMAND.sub(r"\1)", details) if details else cause_words(finding)
+    return lead + _COMMAND.sub(r"\1)", details) if details else cause_words(finding, snapshot)
 
 
 def command(finding: Finding, snapshot: Snapshot) -> str:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ddpmon.format import UNKNOWN, clock, count, figure, known, local_time, pct, plural, size
-from ddpmon.report.cost import OVERLAP, hour_unit, hours_a_day, hours_words, lost_a_day, lost_hours, together_words
+from ddpmon.report.cost import (
+    OVERLAP,
+    UNLIKE_WAITING,
+    hour_unit,
+    hours_a_day,
+    hours_words,
+    lost_a_day,
+    lost_hours,
+    together_words,
+)
 from ddpmon.report.finding_rows import what, who
-from ddpmon.report.verdicts import firing, is_standing_still
+from ddpmon.report.verdicts import firing, is_past, is_standing_still
+from ddpmon.run.recent import RECENT
 from ddpmon.schema import RunInfo
-from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
+from ddpmon.snapshot import Finding, RunView, Snapshot
 
 Pairs = Sequence[tuple[str, str]]
 FEW_BUCKETS = 4  # that are listed one by one
@@ -140,7 +151,7 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """Used so far, lost to waiting now, and lost to each trouble; of a run that has ended in all."""
     run, job = snapshot.run, snapshot.job
     assert run is not None
-    ended, unit = is_over(run.state), hour_unit(snapshot)
+    ended, unit = is_past(snapshot), hour_unit(snapshot)
     if run.elapsed_s is not None:
         yield "used", f"{hours_words(run.elapsed_s / 3600 * run.world_size)} {unit}"
     if is_standing_still(snapshot):
@@ -148,16 +159,25 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     elif known(job.lost_to_waiting_pct):
         share = job.lost_to_waiting_pct or 0.0
         a_day = hours_words(hours_a_day(share, run.world_size))
-        when = "at the end" if ended else f"now, {a_day} {unit} a day"
-        yield "lost to waiting", f"{pct(share)} % of the time {when}"
+        goes_on = "" if ended else f", {a_day} {unit} a day"
+        yield "lost to waiting", f"{pct(share)} % of the time of all ranks over the last {RECENT} steps{goes_on}"
     lost = lost_by_cause(snapshot)
     for finding, hours in lost:
         cause = f", {finding.cause}" if finding.cause else ""
         a_day = f"{hours_words(lost_a_day(finding, run.world_size))} {unit} a day"
-        often = " in all" if ended else f" so far, {a_day}" if known(finding.cost_pct) else " so far"
-        yield f"lost: {who(finding)}", f"{hours_words(hours)} {unit}{often}: {what(finding)}{cause}"
+        often = f", {a_day}" if known(finding.cost_pct) and not ended else ""
+        yield f"lost: {who(finding)}", f"{hours_words(hours)} {unit}{_span(finding)}{often}: {what(finding)}{cause}"
     if together := together_words([hours for _, hours in lost], unit):
         yield "lost together", f"{together}; {OVERLAP}"
+    if any((finding.cost_pct or 0.0) > (job.lost_to_waiting_pct or math.inf) for finding, _ in lost):
+        yield "unlike waiting", UNLIKE_WAITING
+
+
+def _span(finding: Finding) -> str:
+    """` since step 812`: the time that a loss is of; ` so far` where that is no step's."""
+    if finding.since_step is None:
+        return " so far"
+    return f" since {'before ' if finding.since_is_bound else ''}step {count(finding.since_step)}"
 
 
 def lost_by_cause(snapshot: Snapshot) -> list[tuple[Finding, float]]:

@@ -15,7 +15,7 @@ from ddpmon.diagnose.late_policy import CALM, SUSTAINED
 from ddpmon.format import count, plural
 from ddpmon.report.wording import does
 from ddpmon.run.recent import RECENT
-from ddpmon.snapshot import Finding, JobView, NodeView, Ranks, Snapshot
+from ddpmon.snapshot import Finding, JobView, NodeView, Ranks, Snapshot, is_over
 
 _HEALTHY = "healthy: "
 ENOUGH_STEPS = SUSTAINED.warm_up_steps + SUSTAINED.verdict_steps
@@ -66,6 +66,11 @@ def is_standing_still(snapshot: Snapshot) -> bool:
     return not over and any(stops_job(finding) for finding in firing(snapshot.findings))
 
 
+def is_past(snapshot: Snapshot) -> bool:
+    """Whether nothing that is shown is known to go on: the run has ended, or its store is gone."""
+    return snapshot.run is not None and (is_over(snapshot.run.state) or snapshot.link.state == "gone")
+
+
 def figures_now(snapshot: Snapshot) -> JobView:
     """The job's figures; while no step finishes those of a step are unknown, and the last ones no longer hold."""
     if not is_standing_still(snapshot):
@@ -100,6 +105,18 @@ def about_host(findings: Sequence[Finding], node: NodeView) -> list[Finding]:
     worthy = [finding for finding in firing(findings) if _marks(finding)]
     here = set(node.ranks)
     return [f for f in worthy if (not here.isdisjoint(f.ranks) if f.ranks else node.host in f.nodes)]
+
+
+def named_processes(findings: Sequence[Finding]) -> dict[int, Finding]:
+    """The processes that a lasting finding names, as its doing or as its cause, each with its worst finding."""
+    named: dict[int, Finding] = {}
+    for finding in firing(findings):
+        evidence = finding.evidence
+        told = [str(evidence[key]) for key in ("pid", "pids", "cause_pid", "cause_pids") if key in evidence]
+        for pid in ", ".join(told).split(", "):
+            if pid.isdigit():
+                named.setdefault(int(pid), finding)
+    return named
 
 
 def marked_hosts(findings: Sequence[Finding], nodes: Sequence[NodeView]) -> dict[int, Finding]:

@@ -185,10 +185,15 @@ def culprit_evidence(culprits: Sequence[Culprit]) -> Evidence:
     return evidence
 
 
-def state_words(state: str, phase: str) -> str:
-    """`running in backward`, `waiting in the all-reduce`, `lost`: a rank's state, and its phase if it lives."""
+def state_words(state: str, phase: str, *, past: bool = False) -> str:
+    """`running in backward`, `waiting in the all-reduce`, `lost`: a rank's state, and its phase if it lives.
+
+    In the past `last seen in backward`: nobody knows that it is still there.
+    """
     if not phase or state not in ("running", "stalled"):
         return state
+    if past:
+        return f"last seen {'stalled ' if state == 'stalled' else ''}{phase_words(phase)}"
     return f"{'waiting' if (state, phase) == ('running', 'exposed') else state} {phase_words(phase)}"
 
 

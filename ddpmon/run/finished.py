@@ -33,7 +33,7 @@ class JobFigures:
         samples, tokens: of all ranks together, a step.
         loss: median of the newest step that has any.
         efficiency: the share of the time in which the median rank works.
-        waiting: the share of the time that is lost to waiting.
+        waiting: the share of the time that is lost to waiting; of one rank among others it is not known.
     """
 
     step_ms: float
@@ -98,7 +98,7 @@ class Finished:
             tokens=_per_step(take["tokens"]),
             loss=_newest(row_medians(take["loss"].T)),
             efficiency=_share(row_medians(take["work"].T), counted),
-            waiting=_share(np.maximum(0, waiting), counted),
+            waiting=_share(np.maximum(0, waiting), counted) if len(who) > 1 or len(self._rings.last) == 1 else math.nan,
         )
 
     def _lateness(self, steps: I64, out_of_step: Flags) -> F64:

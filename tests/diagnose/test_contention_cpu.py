@@ -6,8 +6,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ddpmon.diagnose.contention.process_history import ProcessHistory
 from ddpmon.diagnose.judge import Judge
 from ddpmon.machine import GpuFigures, HostFigures, HostProcess, Process, ProcessFigures
 from ddpmon.parts import Loader
@@ -351,3 +353,16 @@ def test_what_slows_the_whole_job_takes_its_severity() -> None:
     assert told["job_slower"].severity == "critical"
     assert told["cpu_contention"].severity == "critical"
     assert contended(3)["cpu_contention"].severity == "info", "it began long before"
+
+
+def test_what_an_earlier_process_of_a_rank_waited_is_not_the_restarted_ones() -> None:
+    run, history, job = Run(run_info(2)), ProcessHistory(), MadeJob(healthy_phases(2, 300))
+    for tick in range(12):
+        for rank in range(2):
+            waits = 90.0 if tick < 8 else 1.0
+            figures, pid = ProcessFigures(runqueue_pct=waits), 100 + rank + 1000 * (tick >= 8 and rank == 1)
+            part = job.columns(rank, 10 * tick, 10 * tick + 10)
+            run.add_rank(rank_frame(rank, tick, part, process=figures, pid=pid), float(tick))
+        history.update(run, {}, np.zeros(2, np.int64))
+    first, restarted = history.mean("queue", np.arange(2), -1)
+    assert (first > 50, restarted) == (True, 1.0)

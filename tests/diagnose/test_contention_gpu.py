@@ -333,3 +333,44 @@ def test_severity_follows_the_lateness_that_it_may_explain() -> None:
 def test_nan_free_evidence() -> None:
     for finding in watched(four(2, theirs(), sm_clock_mhz=900.0, **HOT), late="forward").findings:
         assert all(np.isfinite(value) for value in finding.evidence.values() if isinstance(value, float))
+
+
+def unread(at: int) -> list[GpuFigures]:
+    """The processes of the GPU could not be read; in all, more memory is in use than the rank holds."""
+    return [gpu(rank, processes=None, memory_used=40 * GB) if rank == at else gpu(rank) for rank in range(4)]
+
+
+@pytest.mark.parametrize(
+    "gap",
+    [
+        unread(2),
+        four(2, theirs(sm_pct=None)),
+        four(2, theirs(sm_pct=None, memory=None)),
+        [gpu(rank) for rank in (0, 1, 3)],
+    ],
+)
+def test_a_shared_gpu_and_what_it_causes_stand_while_the_sensor_tells_nothing(gap: list[GpuFigures]) -> None:
+    phases = healthy_phases(4, 500)
+    phases["forward"][2, 60:] += 40.0
+
+    def gpus(tick: int, _node: int) -> Sequence[GpuFigures]:
+        return four() if tick < 6 else gap if 20 <= tick < 40 else four(2, theirs())
+
+    held, named = ProcessFigures(gpu_memory=19 * GB), [{"gpu_uuid": f"GPU-{rank}"} for rank in range(4)]
+    said = play_hosts(MadeJob(phases), gpus=gpus, process=lambda *_: held, frame=lambda _tick, rank: named[rank])
+    for tick in said[15:]:
+        found = Told(open_findings(tick))
+        assert found.kinds == {"straggler", "gpu_shared"}
+        assert (found["gpu_shared"].since_step, found["straggler"].since_step) == (69, 60)
+        assert found["straggler"].cause == "a shared GPU: pid 8123 (bob, python x.py) uses 38 % of its GPU (likely)"
+        assert not [each for each in tick if each.cleared_at_step is not None]
+
+
+def test_a_shared_gpu_of_which_nobody_tells_for_minutes_is_over() -> None:
+    def gpus(tick: int, _node: int) -> Sequence[GpuFigures]:
+        return four(2, theirs()) if tick < 20 else [gpu(rank) for rank in (0, 1, 3)]
+
+    job, named = MadeJob(healthy_phases(4, 1000)), [{"gpu_uuid": f"GPU-{rank}"} for rank in range(4)]
+    said = play_hosts(job, gpus=gpus, frame=lambda _tick, rank: named[rank])
+    assert "gpu_shared" in Told(open_findings(said[70])).kinds
+    assert "gpu_shared" not in Told(open_findings(said[-1])).kinds

@@ -114,15 +114,31 @@ def test_a_host_that_nobody_tells_of_any_more_is_neither_hurt_nor_healed() -> No
     assert said[-1] == ()
 
 
-def test_a_restart_begins_anew() -> None:
+@pytest.mark.parametrize("restarted", [{3}, {0, 1, 2, 3}])
+def test_it_stands_while_ranks_restart(restarted: set[int]) -> None:
     def frame(tick: int, rank: int) -> dict[str, Any]:
-        return {"pid": 100 + rank + 1000 * (tick >= 15)}
+        return {"pid": 100 + rank + 1000 * (tick >= 15 and rank in restarted)}
 
-    said = play_hosts(job(), lambda _tick, _node: HostFigures(disks=[LOW]), frame=frame)
-    assert open_findings(said[14])
-    assert not open_findings(said[15])
-    assert open_findings(said[-1])
-    assert [found for found in said[-1] if found.cleared_at_step is not None] == []
+    def figures(tick: int, _node: int) -> HostFigures:
+        return HostFigures(disks=[LOW if tick >= 10 else FINE])
+
+    said = play_hosts(job(), figures, frame=frame)
+    found = {(each.id, each.since_step, each.since_is_bound) for tick in said[12:] for each in open_findings(tick)}
+    assert found == {(1, 109, False)}
+    assert all(len(tick) == 1 for tick in said[12:])
+
+
+def test_where_all_steps_begin_again_it_began_before_them() -> None:
+    run, judge = Run(run_info(4)), Judge()
+    for tick in range(30):
+        first = 10 * tick if tick < 20 else 10 * (tick - 20)
+        for rank in range(4):
+            pid = 100 + rank + 1000 * (tick >= 20)
+            run.add_rank(rank_frame(rank, tick, job().columns(rank, first, first + 10), pid=pid), float(tick))
+        run.add_node(node_frame(0, tick, figures=HostFigures(disks=[LOW if tick >= 10 else FINE])), float(tick))
+        run.settle(float(tick))
+        said = judge(run, run.ages(float(tick)))
+    assert [(found.kind, found.since_step, found.since_is_bound) for found in said] == [("disk_low", 9, True)]
 
 
 def test_each_host_has_its_own() -> None:

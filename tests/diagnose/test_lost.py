@@ -155,3 +155,39 @@ def test_a_straggler_that_is_lost_is_no_straggler_any_more() -> None:
     phases["forward"][2, 40:] += 60.0
     found = open_findings(play(MadeJob(phases), silent={2: 200})[-1])
     assert [(finding.kind, finding.ranks) for finding in found] == [("rank_lost", (2,))]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_lost_rank_that_is_heard_again_is_over_and_kept_as_such(restarts: bool) -> None:
+    job = MadeJob(healthy_phases(4, 400))
+    run, judge = Run(run_info(4)), Judge()
+    for tick in range(45):
+        now, away = float(tick), 10 <= tick < 25
+        first = 10 * min(tick, 9) if away else 10 * (tick if tick < 10 else tick - 15)  # nobody gets on without rank 3
+        for rank in range(4):
+            if rank < 3 or not away:
+                pid = 100 + rank + 1000 * (restarts and rank == 3 and tick >= 25)
+                run.add_rank(rank_frame(rank, tick, job.columns(rank, first, first + 10), pid=pid), now)
+        run.settle(now)
+        said = judge(run, run.ages(now))
+        if tick == 24:
+            assert [(each.kind, each.cleared_at_step) for each in open_findings(said)] == [("rank_lost", None)]
+    (over,) = (each for each in said if each.kind == "rank_lost")
+    assert (over.severity, over.ranks, over.nodes) == ("info", (3,), ("node0",))
+    assert (over.since_step, over.cleared_at_step) == (99, 110)
+    assert "over since step 110: rank 3 (node0)" in in_words([over])[0].summary
+
+
+def test_a_rank_that_is_lost_twice_leaves_two_that_are_over() -> None:
+    job = MadeJob(healthy_phases(4, 800))
+    run, judge = Run(run_info(4)), Judge()
+    for tick in range(80):
+        now, away = float(tick), 10 <= tick % 35 < 25
+        for rank in range(4):
+            if rank < 3 or not away:
+                part = job.columns(rank, 10 * tick, 10 * tick + 10)
+                run.add_rank(rank_frame(rank, tick, part), now)
+        run.settle(now)
+        said = judge(run, run.ages(now))
+    over = [(each.ranks, each.since_step, each.cleared_at_step) for each in said if each.kind == "rank_lost"]
+    assert over == [((3,), 449, 610), ((3,), 99, 260)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpmon.diagnose.alert import Alert, Measures, Severity
-from ddpmon.diagnose.coverage import CoverageMeasures, DuplicateRanksMeasures, Losses, LostMeasures, Publisher
+from ddpmon.diagnose.coverage import CoverageMeasures, DuplicateRanksMeasures, Losses, Publisher
 from ddpmon.diagnose.failures import (
     BrokenConnectionMeasures,
     DisappearedMeasures,
@@ -16,6 +16,7 @@ from ddpmon.diagnose.failures import (
     RankError,
 )
 from ddpmon.diagnose.kinds import KindName
+from ddpmon.diagnose.lost import LostMeasures
 from ddpmon.parts import NO_HOST
 from ddpmon.report.failure_sentences import SENTENCES
 from ddpmon.report.sentences import tell

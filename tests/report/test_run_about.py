@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ddpmon.format import size
 from ddpmon.parts import Settings
@@ -115,7 +116,22 @@ def test_hours_have_their_unit_in_every_line() -> None:
     (hours,) = [section.pairs for section in about(told) if section.name == "GPU-h used and lost"]
     assert {name.split(":")[0] for name, _ in hours} == {"used", "lost to waiting", "lost"}
     assert all("GPU-h" in words for _, words in hours)
-    assert re.fullmatch(r"[\d.<]+ GPU-h so far, [\d.]+ GPU-h a day: late \+41 ms, input.*", dict(hours)["lost: rank 5"])
+    assert re.fullmatch(
+        r"[\d.<]+ GPU-h since step 812, [\d.]+ GPU-h a day: late \+41 ms, input.*", dict(hours)["lost: rank 5"]
+    )
+
+
+@pytest.mark.parametrize("waiting_pct", [18.0, 30.0, None])
+def test_a_loss_above_what_is_lost_to_waiting_is_explained(waiting_pct: float | None) -> None:
+    made = snapshot(Made(straggler=5, gpu=True))
+    assert made.run is not None
+    job = replace(made.job, lost_to_waiting_pct=waiting_pct)
+    told = replace(made, run=replace(made.run, step_age_s=0.2), job=job)
+    pairs = {name: value for section in about(told) for name, value in section.pairs}
+    assert pairs["lost: rank 5"].split(",")[0].endswith("GPU-h since step 812")
+    assert ("unlike waiting" in pairs) == (waiting_pct == 18.0), "the finding costs 24 % of the run's time"
+    if waiting_pct is not None:
+        assert f"{waiting_pct:.0f} % of the time of all ranks over the last 20 steps, " in pairs["lost to waiting"]
 
 
 def test_what_is_simulated_is_said_once_and_adds_up() -> None:

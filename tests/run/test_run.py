@@ -179,6 +179,19 @@ def test_job_figures_follow_their_formulas() -> None:
     assert ranks.lateness_ms.tolist() == pytest.approx([40.0, 20.0, -20.0, -40.0])
 
 
+def test_what_is_lost_to_waiting_is_unknown_where_one_rank_of_several_is_compared() -> None:
+    run = Run(run_info(4))
+    for rank in range(4):
+        steps = range(200) if rank < 3 else range(20)
+        part = columns(steps, {"duration": [100.0] * len(steps), "exposed": [10.0] * len(steps)})
+        run.add_rank(rank_frame(rank, 1, part), 0.0)
+    shares = []
+    for alive in ([True] * 3 + [False], [True] + [False] * 3):
+        figures = build_ranks(run, run.ages(0.0), np.empty(0, np.int64))
+        shares.append(build_job(run, figures, np.array(alive), ()).lost_to_waiting_pct)
+    assert shares == [0.0, None]
+
+
 @pytest.mark.parametrize("is_pause", [False, True])
 def test_what_one_step_in_five_costs_is_waited_for_unless_it_is_a_pause(is_pause: bool) -> None:
     other = np.zeros((4, 40))

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from ddpmon.run.medians import peers
-from ddpmon.snapshot import Heat, Metric
+from ddpmon.snapshot import Finding, Heat, Metric
 from ddpmon.tui.draw.bands import FRAME, GUTTER, share_out
 from ddpmon.tui.draw.grid import LEVELS, METRICS, MISSING, STOPS, quantise, value_at
 from ddpmon.tui.draw.heat import Cursor, heat_lines
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
-from tests.tui.made_runs import Made, snapshot
+from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 
 COLOUR, ASCII = LOOKS["colour"], LOOKS["ascii"]
@@ -133,6 +133,13 @@ def test_a_row_that_is_marked_is_called_as_the_finding_says(ranks: int, late: in
     lines = text_of(heat_lines(ViewState(snapshot(made), ASCII), 120, 12))
     marked = [line for line in lines if line[: GUTTER - 1].rstrip().endswith("!")]
     assert [line.split("!")[0].strip() for line in marked[:1]] == [label], lines
+
+
+@pytest.mark.parametrize(("finding", "sign"), [(HANG, "x"), (replace(HANG, severity="warning"), "!")])
+def test_a_row_has_the_sign_of_what_a_finding_says_of_it(finding: Finding, sign: str) -> None:
+    lines = text_of(heat_lines(ViewState(replace(snapshot(Made()), findings=(finding,)), ASCII), 120, 12))
+    (row,) = [line for line in lines if line[: GUTTER - 1].rstrip()[-2:-1] == "2"]
+    assert row.split()[0] == f"2{sign}"
 
 
 def test_what_was_not_measured_is_a_gap() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from rich.color import Color
 
-from ddpmon.snapshot import Finding, RunState
+from ddpmon.snapshot import Finding, Link, LinkState, RunState
+from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import ordered_hosts
 from ddpmon.tui.draw.table import TableView
@@ -21,7 +23,29 @@ def test_hosts_of_a_run_that_has_ended_show_their_last_values() -> None:
     assert any("no word for 24 s" in row for row in rows_of(old))
     rows = rows_of(replace(old, run=replace(CALM.run, state="finished")))
     assert not any("no word" in row for row in rows)
-    assert rows == rows_of(replace(CALM, run=replace(CALM.run, state="finished")))
+    assert "last values, 24 s old" in rows[0]
+    assert rows[1:] == rows_of(replace(CALM, run=replace(CALM.run, state="finished")))[1:]
+
+
+def test_hosts_of_a_run_whose_store_is_gone_show_their_last_values_too() -> None:
+    old = replace(CALM, nodes=tuple(replace(node, age_s=47.0) for node in CALM.nodes), link=Link("gone", "no store"))
+    rows = rows_of(old)
+    assert "last values, 47 s old" in rows[0]
+    assert sum("47 s" in row for row in rows) == 1, "the age is told once"
+    assert rows[2] == rows_of(CALM)[2]
+
+
+@pytest.mark.parametrize(
+    ("link", "state", "is_dim"),
+    [("live", "running", False), ("live", "finished", True), ("gone", "finished", True), ("gone", "killed", False)],
+)
+def test_the_values_of_a_host_are_dim_once_its_run_is_over(link: LinkState, state: RunState, is_dim: bool) -> None:
+    """Where the whole picture is faded, they are not dim twice."""
+    assert CALM.run is not None
+    shown = replace(CALM, link=Link(link), run=replace(CALM.run, state=state))
+    lines = host_lines(ViewState(shown, COLOUR), 0, 160)[2:]
+    colours = {part.style.color for line in lines for part in line if part.style and part.text.strip()}
+    assert (colours == {COLOUR.dim.color, COLOUR.faint.color}) is is_dim
 
 
 def test_the_last_values_of_a_run_that_has_ended_are_dim() -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from ddpmon.diagnose.alert import Severity
+from ddpmon.diagnose.kinds import KindName
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, Process
 from ddpmon.report.host_gpus import gpu_states, is_spinning, number_span, rank_span
 from ddpmon.report.host_summary import summarise_host
@@ -337,6 +339,36 @@ def test_information_comes_after_what_is_worse() -> None:
         row for row in rows_of(replace(made, findings=(replace(note, severity="warning"),)), 640) if "node1" in row
     )
     assert loud.index("garbage collection") < loud.index("memory 97 % used")
+
+
+def styles(made: Snapshot, words: str, *, table: bool = False) -> set[tuple[str, Any]]:
+    """The first sign of each line with these words, and its colour."""
+    picture = ViewState(made, COLOUR)
+    shown = TableView(ordered_hosts(made, "worst", False))
+    lines = host_table_lines(picture, shown, 200, 20) if table else host_lines(picture, 0, 200)
+    having = [line for line in lines if words in text_of([line])[0]]
+    signs = [next(part for part in line if set(part.text) & set("▲•✕")) for line in having]
+    return {(next(iter(set(part.text) & set("▲•✕"))), part.style and part.style.color) for part in signs}
+
+
+@pytest.mark.parametrize(
+    ("severity", "kind", "sign"),
+    [("info", "gpu_shared", "•"), ("warning", "gpu_shared", "▲"), ("critical", "rank_lost", "✕")],
+)
+def test_an_event_is_marked_by_the_severity_of_its_finding_in_every_part_of_the_view(
+    severity: Severity, kind: KindName, sign: str
+) -> None:
+    evidence: dict[str, float | int | str] = {"pid": STRANGER.process.pid, "pids": f"{STRANGER.process.pid}, 9001"}
+    node = replace(TROUBLED.nodes[0], gpus=tuple(gpu for gpu in TROUBLED.nodes[0].gpus if gpu.index < 5))
+    finding = Finding(kind, severity, "somebody else is on GPU 3", (3,), ("node0",), evidence=evidence)
+    made = replace(TROUBLED, nodes=(node,), findings=(finding,))
+    tone = {"•": COLOUR.text, "▲": COLOUR.accent, "✕": COLOUR.broken}[sign].color
+    for words in ("somebody else is on", "foreign process", "8123", "9001", "memory 97 % used"):
+        assert styles(made, words) == {(sign, tone)}, words
+    assert styles(made, "node0", table=True) == {(sign, tone)}
+    rows = host_table_lines(ViewState(made, COLOUR), TableView(ordered_hosts(made, "worst", False)), 200, 3)
+    (row,) = [line for line in rows if "node0" in text_of([line])[0]]
+    assert {part.style.color for part in row if part.style and "foreign process" in part.text} == {tone}
 
 
 def test_gpus_that_do_not_fit_are_counted() -> None:

@@ -131,7 +131,7 @@ def test_a_run_that_has_ended_is_not_described_as_going_on(keys: tuple[str, ...]
         text = watched.text()
         assert not re.search(r"\blive$|, live\b|a day|each step now|so far", text)
         assert keys != ("2",) or "step 1,204, the last one" in text
-        assert keys != ("4",) or "of the time at the end" in text
+        assert keys != ("4",) or "of the time of all ranks over the last 20 steps" in text
 
     watch(Fixed(ended(LATE)), act, LARGE)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ddpmon.diagnose.alert import Severity
 from ddpmon.simulate.plan import Plan
 from ddpmon.snapshot import Finding, Link, MarkView, ReplayView, Timeline
 from ddpmon.tui.draw.plot import GUTTER
@@ -223,3 +224,10 @@ def test_a_longer_step_is_seen_in_two_lines() -> None:
         return next(4 * at + dot for at, pattern in enumerate(patterns) for dot in range(4) if pattern & BITS[dot])
 
     assert height(22) - height(78) >= 3, "of eight"
+
+
+@pytest.mark.parametrize(("severity", "sign"), [("info", "•"), ("warning", "▲"), ("critical", "▲")])
+def test_an_event_has_the_sign_of_its_severity(severity: Severity, sign: str) -> None:
+    made = replace(SHOWN, findings=(replace(LATE, severity=severity),), timeline=replace(made_timeline(), marks=()))
+    lines = text_of(timeline_lines(ViewState(made, make_look()), 160, 12))
+    assert [sign in line for line in lines if "rank 3 late +80 ms" in line] == [True]

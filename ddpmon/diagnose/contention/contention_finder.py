@@ -26,7 +26,7 @@ _AT_ONCE = 256  # hosts a tick at most; of more than 512, each has its turn ever
 
 
 class ContentionFinder:
-    """Follows the hosts from frame to frame.
+    """Follows the hosts from frame to frame, also where ranks restart.
 
     Attributes:
         lives: the contention that is known.
@@ -55,6 +55,7 @@ class ContentionFinder:
         every = max(1 + (hosts > _EVERY_TICK), -(-hosts // _AT_ONCE))
         self._turn += 1
         alive, steps = alive_at(run), run.latest.step.tolist()
+        self.lives.keep_up(int(run.latest.step.max()))
         for place, (node, (frame, heard_at)) in enumerate(run.nodes.items()):
             if (place + self._turn) % every:
                 continue

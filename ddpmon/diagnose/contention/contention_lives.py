@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.alert_book import Group, Life
+from ddpmon.diagnose.contention.gpu_sharing import GpuHiddenMeasures, is_unread, with_last_share
 from ddpmon.diagnose.contention.host_state import Host
-from ddpmon.diagnose.contention.symptom import Symptom, culprits_of
+from ddpmon.diagnose.contention.symptom import Source, Symptom, culprits_of
 from ddpmon.diagnose.contention_policy import CONTENTION, READING
 from ddpmon.diagnose.kinds import KindName
 
@@ -26,6 +28,7 @@ class Contention(Struct):
         bound: it began before the first look at its host.
         shown: by how many readings in a row. missed: how many frames in a row have not shown it.
         reading: the newest. seen: whether it has shown the contention. without: how many before it in a row had not.
+        unread: how many frames in a row have not told whether it lasts.
     """
 
     life: Life
@@ -40,6 +43,7 @@ class Contention(Struct):
     reading: int | None = None
     seen: bool = True
     without: int = 0
+    unread: int = 0
 
     @property
     def confirmed(self) -> bool:
@@ -62,7 +66,8 @@ class Contention(Struct):
             self.shown += begins or not self.seen
             if self.bound:  # the host has seen the culprits at it before this watcher came: one more reading confirms
                 self.shown = max(self.shown, min(symptom.lasted, symptom.consecutive - 1))
-            self.symptom, self.seen, self.missed, self.without = symptom, True, 0, 0
+            self.symptom = replace(symptom, measures=with_last_share(symptom.measures, self.symptom.measures))
+            self.seen, self.missed, self.without, self.unread = True, 0, 0, 0
             if self.shown >= symptom.consecutive and not self.confirmed:
                 self.life.confirmed_at = step
         else:
@@ -72,6 +77,11 @@ class Contention(Struct):
                 self.shown, self.without = 0, self.without + 1
             self.seen &= not begins
         self.reading = reading
+
+    def holds(self, host: Host) -> bool:
+        """Whether it stands although a frame does not show it, since the frame does not tell; not for long."""
+        self.unread = self.unread + 1 if is_unread(host, self.symptom) else 0
+        return self.confirmed and 0 < self.unread <= CONTENTION.unread_frames
 
     def is_over(self) -> bool:
         """Whether enough has been read without it."""
@@ -107,6 +117,11 @@ def _is_by_others(before: Symptom, now: Symptom) -> bool:
     """Whether it is the doing of other processes now, or only one of the two names any."""
     known, named = culprits_of(before.measures), culprits_of(now.measures)
     return known.isdisjoint(named) and bool(known or named)
+
+
+def _is_hidden(symptom: Symptom, unread: Container[Source | None]) -> bool:
+    """Whether it only says that somebody is on a GPU, and it is known who is on that one."""
+    return isinstance(symptom.measures, GpuHiddenMeasures) and symptom.source in unread
 
 
 class ContentionLives:
@@ -146,6 +161,9 @@ class ContentionLives:
             return
         known = self._hosts.setdefault(node, {})
         shown = {(symptom.kind, symptom.about): symptom for symptom in symptoms}
+        held = [key for key in known if key not in shown and known[key].holds(host)]
+        unread = {known[key].symptom.source for key in held}
+        shown = {key: each for key, each in shown.items() if key in known or not _is_hidden(each, unread)}
         for key, symptom in shown.items():
             contention, reading = known.get(key), host.reading(symptom.source)
             if contention is None or contention.lapses(symptom, reading):
@@ -154,13 +172,19 @@ class ContentionLives:
                 bound = is_first or self._is_older(host, symptom, late_since or {})
                 contention = known[key] = Contention(life, symptom, host.frame.host, step if step >= 0 else None, bound)
             contention.take(symptom, reading, step)
-        for key in [key for key in known if key not in shown]:
+        for key in [key for key in known if key not in shown and key not in held]:
             contention = known[key]
             contention.take(None, host.reading(contention.symptom.source), step)
             if contention.is_over():
                 self._end(known.pop(key))
         if not known:
             del self._hosts[node]
+
+    def keep_up(self, newest: int) -> None:
+        """Where the steps of all ranks have begun again, all that is known began before the `newest` of them."""
+        for contention in self._all():
+            if contention.since is not None and contention.since > newest:
+                contention.since, contention.again, contention.bound = max(newest, 0), None, True
 
     def _is_older(self, host: Host, symptom: Symptom, late_since: Mapping[int, int]) -> bool:
         """Whether the foreign process ran, and a rank was late, before the first look at the host."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.contention.host_state import Host, RunContext
-from ddpmon.diagnose.contention.symptom import CulpritMeasures, Symptom, culprits
+from ddpmon.diagnose.contention.symptom import CulpritMeasures, Symptom, culprits, culprits_of
 from ddpmon.diagnose.contention_policy import GPU
 from ddpmon.machine import GpuFigures, GpuProcess, Process
 from ddpmon.run.limits import SM_PCT, foreign_memory, is_at_work, is_crowded, is_hidden
@@ -155,6 +157,28 @@ def _left_behind(host: Host, each: GpuProcess) -> bool:
     ]
     starts = [other.started_at for other in ours if other.started_at is not None]
     return process.started_at is not None and bool(starts) and process.started_at < min(starts)
+
+
+def is_unread(host: Host, symptom: Symptom) -> bool:
+    """Whether a frame does not tell if a GPU is still shared: the GPU, its processes or what these take is missing."""
+    if symptom.kind not in ("gpu_shared", "gpu_leftover") or symptom.source is None:
+        return False
+    gpu = next((gpu for gpu in host.frame.gpus if gpu.uuid == symptom.source[1]), None)
+    if gpu is None or gpu.processes is None:
+        return True
+    if isinstance(symptom.measures, GpuHiddenMeasures):
+        return gpu.memory_used is None
+    named = culprits_of(symptom.measures)
+    listed = [each for each in gpu.processes if each.process.pid in named]
+    return any(each.memory is None and each.sm_pct is None for each in listed)
+
+
+def with_last_share(now: Measures, before: Measures) -> Measures:
+    """The measures `now`; where these miss what the same processes take of a GPU, as it was known `before`."""
+    if not (isinstance(now, GpuSharedMeasures) and isinstance(before, GpuSharedMeasures)):
+        return now
+    same = not culprits_of(now).isdisjoint(culprits_of(before))
+    return replace(now, sm_pct=before.sm_pct) if now.sm_pct is None and same else now
 
 
 def _hidden(host: Host, gpu: GpuFigures, ranks: Sequence[int]) -> list[Symptom]:

@@ -44,6 +44,7 @@ class ProcessHistory:
         self._long = np.full((HISTORY.long_rows, world, len(_LONG)), np.nan, np.float32)
         self._began = float("nan")
         self._last = -np.inf
+        self._restarts = np.zeros(world, np.int64)
         self.rounds = 0
         self.now: dict[str, Floats] = {name: np.full(world, np.nan) for name in COLUMNS}
 
@@ -57,6 +58,7 @@ class ProcessHistory:
         """
         if len(self.now["at"]) != len(run.ranks):
             self._begin(len(run.ranks))
+        self._forget_restarted(run)
         news = np.flatnonzero(run.latest.known & (run.latest.heard_at != self._rows[:, 0]))
         if news.size:
             self._rows[news, 0] = run.latest.heard_at[news]
@@ -76,6 +78,13 @@ class ProcessHistory:
             table[:, 8] = np.where(limit > 0, used / limit, np.nan)
         self._take(table)
         return True
+
+    def _forget_restarted(self, run: Run) -> None:
+        """Forget the rounds of ranks that have restarted since the last update: they belong to other processes."""
+        ranks = np.flatnonzero(run.latest.restarts > self._restarts)
+        if ranks.size:
+            self._recent[:, ranks], self._long[:, ranks] = np.nan, np.nan
+            self._restarts[ranks] = run.latest.restarts[ranks]
 
     def _take(self, table: Floats) -> None:
         self._recent[self.rounds % HISTORY.recent_rounds] = table

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.report.verdicts import marked_ranks
+from ddpmon.report.verdicts import is_broken, marked_ranks
 from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.host_labels import LABEL, host_labels
 from ddpmon.tui.draw.panel_sizes import fold
@@ -139,8 +139,10 @@ def bands_of(picture: ViewState, height: int, wanted: str = "", only: Sequence[i
     return _share_once(chosen, hosts, height - FRAME, halves=picture.look.smooth)
 
 
-def named_ranks(bands: Bands, picture: ViewState) -> NDArray[np.bool_]:
-    """[at least the highest rank shown + 1] whether a finding names a rank."""
-    marked = np.zeros(int(bands.order.max(initial=-1)) + 1, np.bool_)
-    marked[[r for r in marked_ranks(picture.snapshot.findings, "warning") if 0 <= r < len(marked)]] = True
+def named_ranks(bands: Bands, picture: ViewState) -> NDArray[np.int64]:
+    """[at least the highest rank shown + 1] 1 where a finding names a rank, 2 where it says that it is broken."""
+    marked = np.zeros(int(bands.order.max(initial=-1)) + 1, np.int64)
+    for rank, finding in marked_ranks(picture.snapshot.findings, "warning").items():
+        if 0 <= rank < len(marked):
+            marked[rank] = 1 + is_broken(finding)
     return marked

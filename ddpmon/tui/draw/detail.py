@@ -23,7 +23,7 @@ from ddpmon.report.trace import (
     shortened,
     shortened_place,
 )
-from ddpmon.report.verdicts import naming
+from ddpmon.report.verdicts import is_past, naming
 from ddpmon.report.wording import state_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
@@ -61,8 +61,9 @@ def identity_lines(
     ]
     state = ranks.state[rank]
     styles = {"lost": look.broken, "failed": look.broken, "stalled": look.accent}
+    where = look.clean(state_words(state, ranks.phase[rank], past=is_past(snapshot)))
     right = [
-        Segment(look.clean(state_words(state, ranks.phase[rank])), styles.get(state, look.text)),
+        Segment(where, styles.get(state, look.text)),
         Segment(f"   step {count(int(ranks.step[rank]), look.unknown)}", look.text),
         Segment(f"   heard {age(float(ranks.age_s[rank]), look.unknown)} ago ", look.dim),
     ]

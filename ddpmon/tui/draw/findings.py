@@ -10,7 +10,7 @@ from ddpmon.format import count, known, plural
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.finding_rows import kind_words, what, who
 from ddpmon.report.trace import shortened_place
-from ddpmon.report.verdicts import firing, headline, nothing_found
+from ddpmon.report.verdicts import firing, headline, is_past, nothing_found
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import calm_style, finding_style
@@ -127,7 +127,7 @@ def _in_full(finding: Finding, picture: ViewState, width: int) -> list[Line]:
     over = finding.cleared_at_step is not None
     text = look.dim if over else look.text
     lines = _paragraph(look.clean(finding.summary), width, style if over else style + Style(bold=True), f" {glyph} ")
-    lines += _paragraph(look.clean(facts_of(finding, look)), width, look.dim)
+    lines += _paragraph(look.clean(facts_of(finding, look, past=is_past(picture.snapshot))), width, look.dim)
     words = look.clean(evidence_words(finding.evidence))
     lines += _paragraph(f"evidence: {words}", width, look.dim) if words else []
     for name, rows in evidence_blocks(finding.evidence):
@@ -141,13 +141,14 @@ def _advice(finding: Finding, picture: ViewState) -> str:
     return picture.look.clean(advice_text(finding.advice, picture.snapshot.own_host))
 
 
-def facts_of(finding: Finding, look: Look) -> str:
+def facts_of(finding: Finding, look: Look, *, past: bool = False) -> str:
     """`critical straggler; since step 812; costs 19 % of the job; ranks 5; node1; input`."""
     ranks = ", ".join(str(rank) for rank in finding.ranks[:16]) + (" ..." if len(finding.ranks) > 16 else "")
+    costs = "cost" if past else "costs"
     facts = [
         f"{finding.severity} {kind_words(finding.kind)}",
         _since(finding),
-        f"costs {_cost(finding, look)} of the run's time" if finding.cost_pct is not None else "",
+        f"{costs} {_cost(finding, look)} of the run's time" if finding.cost_pct is not None else "",
         f"rank {ranks}" if len(finding.ranks) == 1 else f"ranks {ranks}" if finding.ranks else "",
         ", ".join(finding.nodes[:8]),
         f"phase {finding.phase}" if finding.phase else "",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.diagnose.alert import at_or_above
+from ddpmon.diagnose.alert import SEVERITIES, at_or_above
 from ddpmon.machine import GpuFigures
-from ddpmon.report.host_gpus import GpuState, Level, Remark
+from ddpmon.report.host_gpus import GpuState, Level
 from ddpmon.report.peers import RHYTHM
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import finding_style
@@ -135,8 +135,7 @@ def _row(
     width: int,
     look: Look,
 ) -> Line:
-    remarks = state.remarks
-    glyph, style = gpu_glyph(state, remarks, marked, look)
+    glyph, style = gpu_glyph(state, marked, look)
     line: Line = [Segment(f" {glyph}", style), Segment(f"{state.gpu.index:>3} ", look.text), _ranks(state, look)]
     line += [Segment(late, look.dim if late.strip() == look.unknown else look.text)] if late else []
     for gauge, bar in zip(gauges, bars, strict=True):
@@ -146,8 +145,9 @@ def _row(
         number = clip(text, gauge.number - 1, look.glyphs.more)
         line.append(Segment(f"{number:>{gauge.number}}", look.dim if text == look.unknown else look.text))
     line.append(Segment("  ", look.text))
-    for place, (level, word) in enumerate(remarks):
-        line.append(Segment(f"{', ' if place else ''}{look.clean(word)}", level_style(level, look)[1]))
+    for place, (level, word) in enumerate(state.remarks):
+        tone = style if level == "warning" else level_style(level, look)[1]
+        line.append(Segment(f"{', ' if place else ''}{look.clean(word)}", tone))
     return cut(line, width, Segment(look.glyphs.more, look.dim))
 
 
@@ -165,11 +165,18 @@ def level_style(level: Level, look: Look) -> tuple[str, Style]:
     return (look.glyphs.mark, look.accent) if level == "warning" else (look.glyphs.note, look.dim)
 
 
-def gpu_glyph(state: GpuState, remarks: Sequence[Remark], marked: dict[int, Finding], look: Look) -> tuple[str, Style]:
-    """The sign before a GPU: what is worst, its own state or a finding about a rank on it."""
-    found = [marked[rank] for rank in state.ranks if rank in marked]
-    loud = next((finding for finding in found if at_or_above(finding.severity, "warning")), None)
-    level = remarks[0][0] if remarks else None
-    if level == "broken" or (level == "warning" and loud is None):
+def gpu_glyph(state: GpuState, marked: dict[int, Finding], look: Look) -> tuple[str, Style]:
+    """The sign before a GPU: that of the worst finding about a rank on it, else that of its own state.
+
+    A finding tells how bad it is what the state shows; only that a GPU is broken is as bad whatever is found.
+    """
+    level = state.remarks[0][0] if state.remarks else "note"
+    found = max((marked[rank] for rank in state.ranks if rank in marked), key=_severity, default=None)
+    if level == "broken" or (level == "warning" and found is None):
         return level_style(level, look)
-    return finding_style(loud, look) if loud is not None else (" ", look.text)
+    loud = found is not None and (level == "warning" or at_or_above(found.severity, "warning"))
+    return finding_style(found, look) if loud and found is not None else (" ", look.text)
+
+
+def _severity(finding: Finding) -> int:
+    return SEVERITIES.index(finding.severity)

@@ -9,6 +9,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
+from rich.style import Style
 
 from ddpmon.format import count, figure, pct, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE, noise_ms
@@ -177,17 +178,18 @@ def _rows(
 ) -> list[Line]:
     look = picture.look
     marked = named_ranks(bands, picture)
-    named = np.logical_or.reduceat(marked[bands.order], bands.starts)
+    named = np.maximum.reduceat(marked[bands.order], bands.starts)
+    signs = ((" ", look.dim), (look.glyphs.mark, look.accent), (look.glyphs.lost, look.broken))
     step = 2 if bands.halves else 1
     lines = []
     for band in range(0, len(bands.starts), step):
         cells = [_halves(grid.levels[band : band + 2], look)] if bands.halves else _tall(grid, band, lines_of, look)
         here = cursor is not None and band <= cursor.band < band + step
         first = band + int(named[band : band + step].argmax())
-        label = bands.label_of(cursor.band if here and cursor is not None else first, marked)
+        label = bands.label_of(cursor.band if here and cursor is not None else first, marked > 0)
         if here and cursor is not None:
             cells = [_crossed(line, cursor.column(grid), look) for line in cells]
-        gutter = _gutter(label, bands.label, bool(named[band : band + step].any()), here, look)
+        gutter = _gutter(label, bands.label, signs[named[band : band + step].max()], here, look)
         gutters = [gutter, *[[Segment(" " * bands.gutter)]] * (len(cells) - 1)]
         lines += [fit(gutter + line, width) for gutter, line in zip(gutters, cells, strict=True)]
     return lines
@@ -200,13 +202,13 @@ def _crossed(line: Line, column: int, look: Look) -> Line:
     return [*before, Segment(look.glyphs.here, look.strong), *after]
 
 
-def _gutter(label: str, cells: int, named: bool, here: bool, look: Look) -> Line:
-    sign = look.glyphs.mark if named else " "
-    style = look.strong if here else look.accent if named else look.dim
+def _gutter(label: str, cells: int, sign: tuple[str, Style], here: bool, look: Look) -> Line:
+    glyph, style = sign
     name = cut_label(look.clean(label), cells, look.glyphs.more)
     return [
-        Segment(f"{name:>{cells}}", style),
-        Segment(f"{sign}{look.glyphs.cursor if here else ' '}", look.accent),
+        Segment(f"{name:>{cells}}", look.strong if here else style),
+        Segment(glyph, style),
+        Segment(look.glyphs.cursor if here else " ", look.accent),
     ]
 
 

@@ -116,7 +116,11 @@ WORDS = (
     ("reduce", "all-reduce: from the first bucket's launch to the last one's end; overlaps backward"),
     ("exposed", "communication that backward could not hide"),
     ("busy", "sync efficiency: the share of a step in which the typical rank works"),
-    ("waiting", "the mean wait above the transfer, in percent of the run's time, and on which ranks"),
+    (
+        "waiting",
+        "the mean wait above the transfer over the last 20 steps, in percent of the run's time, and on which"
+        " ranks; less than a late rank costs, which does not wait itself",
+    ),
     ("GPU-h, rank-h", "ranks that wait, times how long: GPU-hours, or rank-hours without GPUs"),
     ("5 10 20 50 100", "the heat-map's levels: lateness in percent of a step"),
     ("% of a step", "of the base step: what a step takes if nobody is late"),

@@ -9,6 +9,7 @@ from rich.segment import Segment
 
 from ddpmon.format import figure
 from ddpmon.report.peers import ShownLateness
+from ddpmon.report.verdicts import is_past
 from ddpmon.report.wording import state_words
 from ddpmon.snapshot import Finding, Ranks, Snapshot
 from ddpmon.tui.draw.gpu_table import late_cells
@@ -26,14 +27,15 @@ def rank_rows(snapshot: Snapshot, who: Sequence[int], marked: dict[int, Finding]
     if ranks is None or not who:
         return []
     late = [look.clean(lateness.words([rank], look.unknown)) for rank in who]
-    cells = 1 + late_cells(late)
+    cells, past = 1 + late_cells(late), is_past(snapshot)
     headings = f"{'late':>{cells}}" + "".join(f"{name:>{size}}" for name, size in COLUMNS)
-    lines = [title("ranks", "", width, look), [Segment(f"  {'rank':>7}{headings}  now", look.dim)]]
-    rows = zip(who, late, strict=True)
-    return [*lines, *(_row(ranks, rank, marked.get(rank), f"{said:>{cells}}", width, look) for rank, said in rows)]
+    when = "at the end" if past else "now"
+    lines = [title("ranks", "", width, look), [Segment(f"  {'rank':>7}{headings}  {when}", look.dim)]]
+    rows = ((rank, f"{said:>{cells}}") for rank, said in zip(who, late, strict=True))
+    return [*lines, *(_row(ranks, rank, marked.get(rank), said, width, look, past=past) for rank, said in rows)]
 
 
-def _row(ranks: Ranks, rank: int, finding: Finding | None, late: str, width: int, look: Look) -> Line:
+def _row(ranks: Ranks, rank: int, finding: Finding | None, late: str, width: int, look: Look, *, past: bool) -> Line:
     glyph, style = finding_style(finding, look) if finding else (" ", look.text)
     resident = float(ranks.figures["rss_bytes"][rank]) / 2**30
     numbers = [figure(float(ranks.column(name)[rank]), look.unknown) for name in ("work_ms", "wait_ms")]
@@ -41,7 +43,7 @@ def _row(ranks: Ranks, rank: int, finding: Finding | None, late: str, width: int
     numbers += [look.unknown if not math.isfinite(cpu) else f"{cpu:.0f}", figure(resident, look.unknown)]
     text = late + "".join(f"{number:>{size}}" for number, (_, size) in zip(numbers, COLUMNS, strict=True))
     state, phase = ranks.state[rank], ranks.phase[rank]
-    now = look.clean(state_words(state, phase))
+    now = look.clean(state_words(state, phase, past=past))
     tone = look.broken if state in ("lost", "failed") else look.dim
     line = [Segment(f" {glyph}", style), Segment(f"{rank:>7}", look.strong), Segment(text, look.text)]
     return fit([*line, Segment(f"  {now}", tone)], width)

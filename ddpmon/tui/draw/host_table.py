@@ -16,15 +16,15 @@ from ddpmon.report.finding_rows import what, who
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
 from ddpmon.report.peers import RHYTHM, ShownLateness, rhythms
-from ddpmon.report.verdicts import is_standing_still, marked_hosts, marked_ranks
-from ddpmon.snapshot import NodeView, Snapshot, is_over
+from ddpmon.report.verdicts import is_past, is_standing_still, marked_hosts, marked_ranks
+from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.bands import FRAME
 from ddpmon.tui.draw.gpu_table import gpu_glyph
 from ddpmon.tui.draw.header import LATE_HOST_S, finding_style
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.host_cells import CellMetric, cell, cell_words, level_of, metric_of, middle_of, odd_one, values_of
 from ddpmon.tui.draw.order import ODD
-from ddpmon.tui.draw.panel import no_match, title
+from ddpmon.tui.draw.panel import dimmed, no_match, title
 from ddpmon.tui.draw.panel_sizes import HEAT_ROWS_MOST
 from ddpmon.tui.draw.table import HEAD, TableView
 from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, left
@@ -112,7 +112,7 @@ def _table_lines(picture: ViewState, view: TableView, width: int, height: int, s
     """The table alone."""
     snapshot, look = picture.snapshot, picture.look
     room = max(height - HEAD, 0)
-    page = _Page(snapshot, look, width, shown, view.sort)
+    page = _Page(picture, width, shown, view.sort)
     lines = [title("hosts", _subtitle(snapshot, view, room, page.metric, look, width), width, look), page.headings()]
     for place, number in enumerate(view.order[view.top : view.top + room].tolist(), view.top):
         lines.append(page.row(int(number), view.focused and place == view.cursor))
@@ -148,6 +148,9 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     order, brief = _order_words(view, metric)
     cells = f"cells: {metric.name} [v]"
     legend = [] if width < NET_FROM else ["colour: how far from the median" if metric.of_gpu else "colour: % of a step"]
+    if is_past(snapshot):
+        newest = min((node.age_s for node in snapshot.nodes if node.age_s is not None), default=None)
+        still = [f"last values, {age(newest, look.unknown)} old"]
     both = [*parts, *still, order, cells]
     tries = ([*both, *legend], both, [*parts, order, cells], [*parts, brief, cells])
     told = [look.clean("; ".join(each)) for each in tries]
@@ -174,15 +177,17 @@ def host_heading_at(snapshot: Snapshot, sort: str, width: int, x: int, metric: s
 class _Page:
     """What all rows of one drawing share."""
 
-    def __init__(self, snapshot: Snapshot, look: Look, width: int, metric: CellMetric, sort: str) -> None:
-        self.snapshot, self.look, self.width, self.metric = snapshot, look, width, metric
+    def __init__(self, picture: ViewState, width: int, metric: CellMetric, sort: str) -> None:
+        snapshot = picture.snapshot
+        self.snapshot, self.look, self.width, self.metric = snapshot, picture.look, width, metric
         self.nodes = {node.node: node for node in snapshot.nodes}
         self.sheet = host_sheet(snapshot, metric, width, sort)
         self.hosts = marked_hosts(snapshot.findings, snapshot.nodes)
         self.ranks = marked_ranks(snapshot.findings)
         self.lateness = ShownLateness(snapshot)
         self.middle = middle_of(metric, snapshot)
-        self.over = snapshot.run is not None and is_over(snapshot.run.state)  # the last values stand then, dim
+        self.over = is_past(snapshot)  # the last values stand then, dim
+        self.dims = self.over and not picture.faded  # a faded picture is dim as a whole
         self.base_ms, self.noise_ms = base_step_ms(snapshot), noise_ms(snapshot)
 
     def headings(self) -> Line:
@@ -195,9 +200,10 @@ class _Page:
     def row(self, number: int, under_cursor: bool) -> Line:
         """One host."""
         node, look = self.nodes[number], self.look
-        old = self.over or node.age_s is None or node.age_s >= LATE_HOST_S
-        rest = self._rest(node, old and not self.over)
-        rest = [Segment(text, look.dim) for text, _, _ in rest] if self.over else rest
+        silent = not self.over and (node.age_s is None or node.age_s >= LATE_HOST_S)
+        old = silent or self.dims
+        rest = self._rest(node, silent)
+        rest = dimmed([rest], look)[0] if self.dims else rest
         line = fit([*self._host(node, old, under_cursor), *rest], self.width)
         return list(Segment.apply_style(line, look.selected)) if under_cursor else line
 
@@ -205,7 +211,7 @@ class _Page:
         look, sheet, figures = self.look, self.sheet, node.figures
         finding = self.hosts.get(node.node)
         glyph, style = finding_style(finding, look) if finding else (" ", look.text)
-        if host_words(figures) and (finding is None or finding.severity == "info"):
+        if finding is None and host_words(figures):
             glyph, style = look.glyphs.mark, look.accent
         name = left(look.clean(node.host) or look.unknown, sheet.host, look.glyphs.more)
         loud = finding is not None and finding.severity != "info"
@@ -243,7 +249,9 @@ class _Page:
         cells = self._cells(node, states if self.metric.of_gpu is not None else [])
         room = self.width - sheet.lead - sheet.cells * sheet.cell - 2
         said = [look.clean(words) for words in self._remarks(node, states)] if room >= REMARK_LEAST - 2 else []
-        return [*cells, Segment(" "), Segment(_fitting(said, room, look) if said else "", look.accent)]
+        finding = self.hosts.get(node.node)
+        style = look.accent if finding is None else finding_style(finding, look)[1]
+        return [*cells, Segment(" "), Segment(_fitting(said, room, look) if said else "", style)]
 
     def _cells(self, node: NodeView, states: list[GpuState]) -> Line:
         look, sheet, metric = self.look, self.sheet, self.metric
@@ -267,7 +275,7 @@ class _Page:
 
     def _glyph(self, node: NodeView, states: list[GpuState], place: int) -> tuple[str, Style]:
         if states:
-            return gpu_glyph(states[place], states[place].remarks, self.ranks, self.look)
+            return gpu_glyph(states[place], self.ranks, self.look)
         finding = self.ranks.get(node.ranks[place]) if place < len(node.ranks) else None
         return finding_style(finding, self.look) if finding else (" ", self.look.text)
 

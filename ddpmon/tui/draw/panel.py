@@ -24,6 +24,11 @@ def title(name: str, remark: str, width: int, look: Look) -> Line:
     return title_line(name, [Segment(remark, look.dim)] if remark else [], width, look)
 
 
+def dimmed(lines: list[Line], look: Look) -> list[Line]:
+    """The same lines as values of the past: dim as a whole, and what is fainter stays so."""
+    return [[Segment(text, style if style == look.faint else look.dim) for text, style, _ in line] for line in lines]
+
+
 def title_line(name: str, remark: Line, width: int, look: Look) -> Line:
     """The same with a remark of any styles, which is left out where it does not fit."""
     rule = look.glyphs.rule

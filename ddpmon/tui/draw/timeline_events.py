@@ -11,8 +11,8 @@ import numpy as np
 from ddpmon.format import count, plural
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.step_clock import step_at
-from ddpmon.report.verdicts import is_broken
 from ddpmon.snapshot import Finding, Snapshot, Timeline
+from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import APART
 from ddpmon.tui.draw.zoom import Span
 from ddpmon.tui.lines import wrap
@@ -117,7 +117,7 @@ def _beginnings(whole: Snapshot, span: Span, look: Look) -> Iterator[Event]:
         since, over = _began(whole, finding), finding.cleared_at_step
         lasts = over is None or over > span[1]
         if since is not None and (lasts or span[0] <= since):
-            sign = look.glyphs.lost if is_broken(finding) else look.glyphs.mark
+            sign = finding_style(finding, look)[0] if lasts else look.glyphs.mark
             bound = ", or before" if finding.since_is_bound else ""
             earlier = f" since {count(since)}" if since < span[0] else ""
             words = look.clean(f"{_whom(finding)} {what(finding)}".strip())
@@ -140,7 +140,8 @@ def _restarts(timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
 
 def _began(whole: Snapshot, finding: Finding) -> int | None:
     """The step that the run was at when a trouble began; what a lost rank counts may be steps since its own restart."""
-    if finding.kind in ("rank_lost", "rank_failed") and finding.ranks and whole.ranks is not None:
+    away = finding.kind in ("rank_lost", "rank_failed") and finding.cleared_at_step is None
+    if away and finding.ranks and whole.ranks is not None:
         heard_at = whole.taken_at - float(whole.ranks.age_s[finding.ranks[0]])
         return step_at(whole, heard_at) or finding.since_step
     return finding.since_step

@@ -11,7 +11,7 @@ from ddpmon.format import known, plural
 from ddpmon.report.cost import hour_unit, hours_a_day, hours_words
 from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import brief_cause, brief_sentence, cause_words, command, facts, sentence
-from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even
+from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even, is_past
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
 from ddpmon.tui.draw.header import calm_style
@@ -81,10 +81,13 @@ def _facts(parts: list[str], gap: int, look: Look) -> Line:
 
 
 def _what_to_do(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> list[Line]:
-    """The cause, then what to do; where one line is too short, the command alone, and on a wide screen two lines."""
+    """The cause, then what to do; where one line is too short, the command alone, and on a wide screen two lines.
+
+    Once the run is over, no command stands alone: it does not say that it is for the next run.
+    """
     arrow = "->" if look.ascii_only else "→"
-    cause = look.clean(cause_words(finding))
-    texts = advice_text(finding.advice, snapshot.own_host), command(finding, snapshot)
+    cause = look.clean(cause_words(finding, snapshot))
+    texts = advice_text(finding.advice, snapshot.own_host), "" if is_past(snapshot) else command(finding, snapshot)
     advice, run = (f"{arrow} {look.clean(text)}" if text else "" for text in texts)
     between = "   " if cause else ""
     if not (cause or advice):
@@ -96,7 +99,7 @@ def _what_to_do(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> 
         said = [[Segment(clip(row, room, look.glyphs.more), look.text)] for row in rows]
         return [*said, _advice(advice, room, look)]
     left = room - cells_of(run) - len(between)
-    cause = cause if cells_of(cause) <= max(left, 0) else look.clean(brief_cause(finding))
+    cause = cause if cells_of(cause) <= max(left, 0) else look.clean(brief_cause(finding, snapshot))
     if run and (not cause or left >= CAUSE_LEAST):
         return [_cause_and_advice(clip(cause, left, look.glyphs.more) + between if cause else "", run, look)]
     return [[Segment(clip(cause, room, look.glyphs.more), look.text)] if cause else _advice(advice, room, look)]

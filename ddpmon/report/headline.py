@@ -11,7 +11,6 @@ from ddpmon.format import count, ms, pct, plural, time_of_day
 from ddpmon.report.base_step import base_share
 from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours
 from ddpmon.report.finding_rows import ago_words, lasting, late_words
-from ddpmon.report.past import past_tense
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_past, stops_job
 from ddpmon.report.wording import format_ranks
@@ -134,12 +133,11 @@ def _with_cost(said: str, finding: Finding, snapshot: Snapshot) -> str:
     return f"{said.rstrip('.')}.{lost}" if lost else said
 
 
-def cause_words(finding: Finding, snapshot: Snapshot) -> str:
+def cause_words(finding: Finding) -> str:
     """`likely cause: a shared GPU; pid 4242 (bob, python x.py) uses 38 % of it`; empty where no cause is known."""
     launch = finding.evidence.get("launch_ms")
     if not finding.cause and isinstance(launch, float | int):
-        said = f"its kernels are launched slowly: its GPU waits {ms(float(launch))} a step for its CPU"
-        return past_tense(said) if is_past(snapshot) else said
+        return f"its kernels are launched slowly: its GPU waits {ms(float(launch))} a step for its CPU"
     lead, trouble, details = _cause_parts(finding)
     return f"{lead}{'; '.join(filter(None, [trouble, details]))}" if trouble else ""
 
@@ -152,10 +150,10 @@ def _cause_parts(finding: Finding) -> tuple[str, str, str]:
     return lead, trouble, details
 
 
-def brief_cause(finding: Finding, snapshot: Snapshot) -> str:
+def brief_cause(finding: Finding) -> str:
     """`likely cause: pid 4242 (bob) uses 38 % of its GPU`: without the name of the trouble and the foreign command."""
     lead, _, details = _cause_parts(finding)
-    return lead + _COMMAND.sub(r"\1)", details) if details else cause_words(finding, snapshot)
+    return lead + _COMMAND.sub(r"\1)", details) if details else cause_words(finding)
 
 
 def command(finding: Finding, snapshot: Snapshot) -> str:

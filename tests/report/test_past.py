@@ -1,4 +1,4 @@
-"""Findings of a run that is over are told as things of the past."""
+"""Findings of a run that is over say when they held."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from ddpmon.diagnose.judge import Judge
 from ddpmon.report.finding_rows import rows
-from ddpmon.report.past import in_past, past_tense
+from ddpmon.report.past import in_past
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
 from ddpmon.shell_command import advice_text
@@ -26,37 +26,10 @@ from tests.tui.made_runs import HANG
 from tests.tui.test_drawing import LOOKS, text_of
 
 
-@pytest.mark.parametrize(
-    ("said", "past"),
-    [
-        ("rank 1 (node0) is late by 41 ms a step, mostly in input (since step 812). Costs 19 % of the run's time.",
-         "rank 1 (node0) was late by 41 ms a step, mostly in input (since step 812). Cost 19 % of the run's time."),
-        ("rank 2 works 40 ms longer a step, but the other ranks do not wait for it: the cost is unattributed",
-         "rank 2 worked 40 ms longer a step, but the other ranks did not wait for it: the cost was unattributed"),
-        ("pid 7 (bob, python -m has is.py) takes 95 % of a core on node0, where ranks 2, 3 wait for a CPU 30 % of the "
-         "time", "pid 7 (bob, python -m has is.py) took 95 % of a core on node0, where ranks 2, 3 waited for a CPU 30 "
-         "% of the time"),
-        ("rank 2 grows by 60 MiB/s, so the memory is full in 43 s",
-         "rank 2 grew by 60 MiB/s, so the memory would have been full in 43 s"),
-        ("Fixing it alone saves 12 % of the run's time, because rank 5 is late too.",
-         "Fixing it alone would have saved 12 % of the run's time, because rank 5 was late too."),
-        ("the loss jumped from 2 to 12 at step 1,200", "the loss jumped from 2 to 12 at step 1,200"),
-    ],
-)  # fmt: skip
-def test_the_verbs_are_in_the_past_and_foreign_words_stay(said: str, past: str) -> None:
-    assert past_tense(said) == past
-    assert past_tense(past) == past
-
-
-def test_a_sentence_with_code_keeps_its_words() -> None:
-    code = replace(HANG, summary="rank 2 is stuck at a.py:1 in f: x is y", brief="rank 2 is stuck at a.py:1")
-    told = in_past(code, may_go_on=False)
-    assert (told.summary, told.brief) == (
-        "at the end of what was seen: rank 2 is stuck at a.py:1 in f: x is y",
-        "at the end of what was seen: rank 2 is stuck at a.py:1",
-    )
+def test_what_is_of_the_past_by_itself_keeps_its_words() -> None:
     failed = replace(HANG, kind="rank_failed", summary="rank 2 failed after step 3: ValueError: this is wrong")
-    assert in_past(failed, may_go_on=False).summary == failed.summary
+    over = replace(HANG, cleared_at_step=90, summary="over since step 90: rank 2 is late")
+    assert [in_past(each, may_go_on=False).summary for each in (failed, over)] == [failed.summary, over.summary]
 
 
 def pictures(ended: RunState | None, link: Link) -> tuple[Snapshot, Finding]:
@@ -89,9 +62,8 @@ def test_a_run_that_is_over_is_told_in_the_past_in_all_views(
 ) -> None:
     shown, told = pictures(ended, Link("live" if state == "live" else "gone", "no store"))
     (found,) = shown.findings
-    is_late, costs = ("was late", " cost 27 %") if lead else ("is late", " costs 27 %")
-    assert is_late in found.summary
-    assert found.summary.replace("was", "is").replace("Cost 2", "Costs 2") == told.summary
+    assert found.summary == (f"{when}: {told.summary}" if lead else told.summary)
+    costs = " cost 27 %" if lead else " costs 27 %"
     assert advice_text(found.advice).startswith(f"{lead}check ")
     picture, ranks = ViewState(shown, LOOKS["colour"]), shown.ranks
     assert ranks is not None

@@ -11,6 +11,7 @@ from ddpmon.diagnose.kinds import KindName
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, kind_words, rows, since, what, who
+from ddpmon.report.past import AT_THE_END, LAST_SEEN
 from ddpmon.report.verdicts import firing, is_broken, is_past, nothing_found
 from ddpmon.snapshot import Finding, RankDetail, Snapshot, is_over
 from ddpmon.tui.draw.courses import METRICS, Metric, offered, plottable, rank_plots, reading_line
@@ -81,7 +82,7 @@ def _when(snapshot: Snapshot) -> str:
     """What the findings that last are of: now, the end of a run that is over, or when it was seen last."""
     if not is_past(snapshot):
         return "now"
-    return "at the end" if snapshot.run is not None and is_over(snapshot.run.state) else "when last seen"
+    return AT_THE_END if snapshot.run is not None and is_over(snapshot.run.state) else LAST_SEEN
 
 
 def list_room(picture: ViewState, findings: Sequence[Finding], width: int, height: int) -> int:

@@ -86,7 +86,7 @@ def _what_to_do(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> 
     Once the run is over, no command stands alone: it does not say that it is for the next run.
     """
     arrow = "->" if look.ascii_only else "→"
-    cause = look.clean(cause_words(finding, snapshot))
+    cause = look.clean(cause_words(finding))
     texts = advice_text(finding.advice, snapshot.own_host), "" if is_past(snapshot) else command(finding, snapshot)
     advice, run = (f"{arrow} {look.clean(text)}" if text else "" for text in texts)
     between = "   " if cause else ""
@@ -99,7 +99,7 @@ def _what_to_do(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> 
         said = [[Segment(clip(row, room, look.glyphs.more), look.text)] for row in rows]
         return [*said, _advice(advice, room, look)]
     left = room - cells_of(run) - len(between)
-    cause = cause if cells_of(cause) <= max(left, 0) else look.clean(brief_cause(finding, snapshot))
+    cause = cause if cells_of(cause) <= max(left, 0) else look.clean(brief_cause(finding))
     if run and (not cause or left >= CAUSE_LEAST):
         return [_cause_and_advice(clip(cause, left, look.glyphs.more) + between if cause else "", run, look)]
     return [[Segment(clip(cause, room, look.glyphs.more), look.text)] if cause else _advice(advice, room, look)]

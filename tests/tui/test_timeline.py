@@ -188,6 +188,18 @@ def test_while_no_step_is_heard_of_the_timeline_does_not_call_itself_live() -> N
         assert "live" not in head
 
 
+@pytest.mark.parametrize(("told", "said"), [(1_184, "live"), (1_100, "18 s ago")])
+def test_a_step_that_only_some_have_left_long_behind_is_not_live(told: int, said: str) -> None:
+    """Ranks that have restarted alone leave what all have told of where they fell out."""
+    made = timed(SHOWN)
+    assert made.timeline is not None
+    known = made.timeline.step <= told
+    rank, ms = np.where(known, made.timeline.late_rank, -1), np.where(known, made.timeline.step_ms, np.nan)
+    timeline = replace(made.timeline, late_rank=rank.astype(made.timeline.late_rank.dtype), step_ms=ms)
+    head = text_of(timeline_lines(ViewState(replace(made, timeline=timeline), make_look()), 120, 24))[0]
+    assert f"step {told:,}, {said} " in head
+
+
 def test_what_says_that_the_store_is_gone_is_not_dim_at_any_size() -> None:
     run = SHOWN.run
     assert run is not None

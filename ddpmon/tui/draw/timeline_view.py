@@ -11,6 +11,7 @@ from ddpmon.format import age, count, figure, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_standing_still
+from ddpmon.run.recent import RECENT
 from ddpmon.snapshot import BucketView, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -25,6 +26,7 @@ from ddpmon.tui.view_state import ViewState
 NAME = 15  # cells of a row's name and value
 FRAME, TRACK_MOST = 4, 14  # lines of title, events and axis; the most lines of a row
 EVENT_ROWS = 2  # of findings and of the phases that the user named
+_LIVE_S = 10.0  # as long as a rank may be silent before it counts as lost
 LOW = 18  # lines from which on a row has two at least
 HIDDEN, EXPOSED = "█", "▒"
 
@@ -84,10 +86,19 @@ def _moment(snapshot: Snapshot, step: int) -> str:
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
     behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
     ended = snapshot.run is not None and is_over(snapshot.run.state)
-    is_live = snapshot.link.state == "live" and not is_standing_still(snapshot)
+    is_live = snapshot.link.state == "live" and not is_standing_still(snapshot) and _is_of_now(snapshot, step)
     now = "the last one" if ended else "live" if is_live else f"{age(ago)} ago"
     live = f", {now}" if snapshot.replay is None and ago is not None else ""
     return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
+
+
+def _is_of_now(snapshot: Snapshot, step: int) -> bool:
+    """Whether a step that all ranks have told of is one of the last that the run has finished.
+
+    Where some ranks have restarted alone, what all of them have told of stays behind.
+    """
+    ago, newest = seconds_since(snapshot, step), None if snapshot.run is None else snapshot.run.step
+    return ago is None or ago <= _LIVE_S or (newest is not None and newest - step <= RECENT)
 
 
 def _newest_told(timeline: Timeline, at: int) -> int:

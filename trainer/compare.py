@@ -7,14 +7,17 @@ import hashlib
 import json
 import sys
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import _get_default_store
 
 Dump = dict[str, Any]
+_dumps = count()  # of this process: the ranks write as many, so each has keys of its own in the store
 _DESCRIPTION = "Tell whether two runs of the trainer computed the same, bit for bit, from what their --dump wrote."
 
 
@@ -25,10 +28,10 @@ def write_dump(path: Path, first_step: int, losses: Sequence[float], model: nn.M
     if dist.is_initialized():
         # Not by a collective: Gloo's thread may hold its tensors for a moment more, and a thread that lets go of one of
         # Python's while the interpreter ends aborts the process.
-        rank, store = dist.get_rank(), _get_default_store()
-        store.set(f"dump/{rank}", json.dumps(mine))
+        rank, store = dist.get_rank(), PrefixStore(f"dump/{next(_dumps)}", _get_default_store())
+        store.set(str(rank), json.dumps(mine))
         if rank == 0:
-            every = [json.loads(store.get(f"dump/{each}")) for each in range(dist.get_world_size())]
+            every = [json.loads(store.get(str(each))) for each in range(dist.get_world_size())]
     if rank == 0:
         dump = {"first_step": first_step, "losses": every, "parameters": hash_parameters(model)}
         path.write_text(json.dumps(dump, indent=1) + "\n")

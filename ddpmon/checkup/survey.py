@@ -107,7 +107,7 @@ def _recorder_entries() -> int | None:
 def _wanted(place: Place, port: int | None) -> dict[int, str]:
     """The ports that a run started from here would want, and what for."""
     wanted = {FIRST_PORT: STORE}
-    if place.serves or place.meeting is None:  # torchrun's agent holds its own
+    if not place.hosted and (place.serves or place.meeting is None):  # torchrun's agent holds its own
         wanted[port or _port_of(os.environ.get("MASTER_PORT", "")) or DEFAULT_PORT] = RENDEZVOUS
     return wanted
 

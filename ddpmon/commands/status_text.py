@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ddpmon.diagnose.pending import Pending
 from ddpmon.format import age, clock, local_time, plural
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.job_progress import progress_words
+from ddpmon.report.peers import ShownLateness
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
 from ddpmon.report.verdicts import (
     calm_sentence,
@@ -66,7 +67,7 @@ def status_lines(snapshot: Snapshot, *, all_ranks: bool = False) -> Iterator[str
         yield ""
         if is_standing_still(snapshot):
             yield "No step finishes. The times in the table are medians of the last 20 finished steps."
-        yield from _table(snapshot.ranks, marked_ranks(snapshot.findings), all_ranks=all_ranks)
+        yield from _table(snapshot, snapshot.ranks, all_ranks=all_ranks)
         yield ""
     yield f"{_coverage(snapshot.coverage)}   {_monitor(snapshot.job)}"
     yield from _hosts(snapshot)
@@ -189,9 +190,9 @@ def _hosts(snapshot: Snapshot) -> Iterator[str]:
         yield f"and {len(loud) - MAX_HOSTS} more hosts"
 
 
-def _table(ranks: Ranks, named: Container[int], *, all_ranks: bool) -> Iterator[str]:
+def _table(snapshot: Snapshot, ranks: Ranks, *, all_ranks: bool) -> Iterator[str]:
     """The ranks that findings name or that do not run, then the latest ones, and how alike the others are."""
-    order = _worst_first(ranks)
+    order, named, late = _worst_first(ranks), marked_ranks(snapshot.findings), ShownLateness(snapshot)
     matter = [rank for rank in order if rank in named or ranks.state[rank] not in QUIET]
     order = list(dict.fromkeys([*matter, *order]))
     most = min(max(len(matter), LEAST_ROWS), MAX_ROWS)
@@ -199,7 +200,7 @@ def _table(ranks: Ranks, named: Container[int], *, all_ranks: bool) -> Iterator[
         order if all_ranks or len(order) <= most + 1 else order[:most]
     )  # a line for one rank tells more than a count
     rows = [["rank", "host", "state", "step", *(heading for heading, _, _ in COLUMNS)]]
-    rows += [_row(ranks, rank) for rank in shown]
+    rows += [_row(ranks, rank, late.words([rank], "-")) for rank in shown]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     yield from (_aligned(row, widths) for row in rows)
     if len(order) > len(shown):
@@ -221,9 +222,12 @@ def _worst_first(ranks: Ranks) -> list[int]:
     return sorted(range(len(ranks)), key=lambda rank: (math.isnan(lateness[rank]), -lateness[rank], rank))
 
 
-def _row(ranks: Ranks, rank: int) -> list[str]:
+def _row(ranks: Ranks, rank: int, late: str) -> list[str]:
     step = int(ranks.step[rank])
-    figures = [_figure(ranks.column(column)[rank], digits) for _, column, digits in COLUMNS]
+    figures = [
+        late if column == "lateness_ms" else _figure(ranks.column(column)[rank], digits)
+        for _, column, digits in COLUMNS
+    ]
     host = printable(ranks.host[rank])[:HOST_WIDTH] or "-"
     return [str(rank), host, printable(ranks.state[rank]), "-" if step < 0 else f"{step:,}", *figures]
 

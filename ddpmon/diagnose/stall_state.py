@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.stop_policy import STALL
 from ddpmon.diagnose.waiting import WAITING, Frames, Waits, in_named_phase, waits, who_waits
+from ddpmon.figures import PLACE
 from ddpmon.parts import Flight
 from ddpmon.run.medians import median
 from ddpmon.run.model import SILENT_S, Run
-from ddpmon.schema import RankFrame
+from ddpmon.schema import HANDED_S, RankFrame
 
 CollectivePhase = Literal["exposed", "barrier"]
 
@@ -31,7 +32,7 @@ class StallState(Struct):
         held: the last step that the stopped ranks have finished.
         seconds: how long the job has stood still.
         patience_s: after how long a rank says that it stands still.
-        untold: steps that a rank may have finished before it fell silent, and not reported.
+        untold: silent rank -> steps that it may have finished before it fell silent, of which nothing has been read.
         waits: who of `going` waits for others.
     """
 
@@ -41,7 +42,7 @@ class StallState(Struct):
     held: int = -1
     seconds: float = 0.0
     patience_s: float = STALL.patience_s
-    untold: int = 0
+    untold: dict[int, int] = field(default_factory=dict)
     waits: Waits = field(default_factory=Waits)
 
     def close(self, step: int, untold: int = 0) -> bool:
@@ -56,7 +57,7 @@ class StallState(Struct):
         late = [self.going[rank] for rank in self.busy()]
         behind = [frame.step for frame in late if frame.gpu_uuid is not None and self.close(frame.step)]
         newest = min(behind, default=self.held)
-        close = [rank for rank, frame in self.silent.items() if self.close(frame.step, self.untold)]
+        close = [rank for rank, frame in self.silent.items() if self.close(frame.step, self.untold.get(rank, 0))]
         return [rank for rank in close if self.silent[rank].step <= newest]
 
     def waiting(self) -> list[int]:
@@ -80,13 +81,13 @@ def stall_state(run: Run, ages: NDArray[np.float64]) -> StallState | None:
     held, seconds = max(frame.step for frame in stopped), max(map(_seconds, stopped))
     step_s = _step_s(run, stopped[0].rank)
     patience_s = max(STALL.patience_s, STALL.patience_steps * step_s)
-    untold = int(STALL.untold_s / step_s) if step_s > 0 else 0
-    state = StallState(held=held, seconds=seconds, patience_s=patience_s, untold=untold)
+    state = StallState(held=held, seconds=seconds, patience_s=patience_s)
     for rank, frame in frames:
         if frame.state in ("finished", "failed"):
             state.ended[rank] = frame
         else:
             (state.silent if age[rank] > SILENT_S else state.going)[rank] = frame
+    state.untold = {rank: int(_untold_s(run, rank) / step_s) for rank in state.silent if step_s > 0}
     state.waits = who_waits(state.going, held)
     return None if _has_progressed(state) else state
 
@@ -104,6 +105,17 @@ def _stopped(run: Run, frames: Sequence[tuple[int, RankFrame]]) -> list[RankFram
 def _step_s(run: Run, rank: int) -> float:
     """The rank's median step, 0 before its first."""
     return float(np.nan_to_num(median(run.rings.of("duration", [rank])))) / 1e3
+
+
+def _untold_s(run: Run, rank: int) -> float:
+    """What a rank did in so many seconds before it fell silent may not have been read.
+
+    A host frame that a later one has replaced cannot be read any more. So a watcher that comes after the last word of a
+    rank whose figures host frames carry finds its last whole frame only.
+    """
+    latest = run.latest
+    only_whole = latest.writer[rank] >= 0 and latest.figures[rank, PLACE["seq"]] == latest.whole_seq[rank]
+    return STALL.untold_s + (HANDED_S if only_whole else 0.0)
 
 
 def _seconds(frame: RankFrame) -> float:

@@ -85,6 +85,18 @@ def test_all_hosts_of_a_launch_are_in_one_table(tmp_path: Path) -> None:
     assert said[1][0] == "", "only the first host prints"
 
 
+@pytest.mark.live
+def test_the_launcher_of_the_check_does_not_take_its_own_port() -> None:
+    """It said that the run would fail, because torchrun held the port of the rendezvous."""
+    with socket.socket() as lender:
+        lender.bind(("127.0.0.1", 0))
+        port = lender.getsockname()[1]
+    torchrun = ["--nnodes=1", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
+    done = ranks.run("torch.distributed.run", *torchrun, "-m", "ddpmon.doctor", environment={"OMP_NUM_THREADS": "1"})
+    assert "the run will" in done.stdout
+    assert f"port {port}" not in done.stdout
+
+
 @pytest.mark.skipif(CANNOT != "", reason=CANNOT or "-")
 def test_where_the_address_to_meet_at_is_the_last_hosts_that_one_serves() -> None:
     with network(3) as net:

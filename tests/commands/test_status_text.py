@@ -52,8 +52,14 @@ def test_progress_tokens_and_where_the_loss_is_read_have_a_line_of_their_own() -
 def test_the_latest_rank_stands_first() -> None:
     heading, first, second = table()
     assert (heading[0], heading[-1]) == ("rank", "%")
-    assert " ".join(first) == "1 node0 running 1,204 2.250 172.2 158.2 14.4 40.8 43.2 40.2 70.2 3.2 1.4 50"
+    assert " ".join(first) == "1 node0 running 1,204 2.250 172.2 158.2 14.4 +41 43.2 40.2 70.2 3.2 1.4 50"
     assert second[0] == "0"
+
+
+def test_lateness_is_that_of_the_other_views() -> None:
+    """It printed -0.0 for a rank that works like the others."""
+    calm = table(ranks=two_ranks(lateness_ms=floats(-0.001, 0.0)), findings=())
+    assert [row[8] for row in calm[1:]] == ["±0", "±0"]
 
 
 def test_unknown_ranks_stand_last_and_are_dashes_never_zeros() -> None:

@@ -175,6 +175,17 @@ def test_what_a_silent_rank_did_after_its_last_word_is_allowed_for(step_ms: floa
     assert judge(waits, before, waits, silent={1: 12.0}) == []  # as a lost rank it is spoken of elsewhere
 
 
+@pytest.mark.parametrize(("writer", "named"), [(0, (1,)), (-1, ())])
+def test_a_watcher_that_comes_late_allows_for_the_host_frames_that_it_cannot_read(
+    writer: int, named: tuple[int, ...]
+) -> None:
+    """It called nobody to blame where a stopped rank was 45 steps of 70 ms behind in its last whole frame."""
+    steps, fewer = (columns(range(end), {"duration": [70.0] * end}) for end in (300, 255))
+    waits = waiter(flight(33, 32), steps=steps)
+    (alert,) = judge(waits, {"steps": fewer, "phase_s": 0.1, "writer": writer}, waits, silent={1: 6.0})
+    assert (alert.kind, alert.ranks) == ("hang", named)
+
+
 def test_a_rank_lost_long_ago_does_not_hide_a_hang() -> None:
     old = {"state": "running", "steps": columns([50], {"duration": [1.0]})}
     assert only(judge(waiter(), stuck(), old, silent={2: 300.0})).ranks == (1,)

@@ -107,6 +107,15 @@ def about_host(findings: Sequence[Finding], node: NodeView) -> list[Finding]:
     return [f for f in worthy if (not here.isdisjoint(f.ranks) if f.ranks else node.host in f.nodes)]
 
 
+def about_machine(findings: Sequence[Finding]) -> list[Finding]:
+    """The lasting findings that tell of what stands out on a host, on a GPU or of a process.
+
+    Not those that only say how its ranks are, nor those of something broken, which has a sign of its own.
+    """
+    kinds = {kind.name for kind in KINDS.values() if kind.subject == "host" and not kind.late and not kind.broken}
+    return [finding for finding in firing(findings) if finding.kind in kinds or named_processes([finding])]
+
+
 def named_processes(findings: Sequence[Finding]) -> dict[int, Finding]:
     """The processes that a lasting finding names, as its doing or as its cause, each with its worst finding."""
     named: dict[int, Finding] = {}

@@ -243,3 +243,11 @@ def test_an_event_has_the_sign_of_its_severity(severity: Severity, sign: str) ->
     made = replace(SHOWN, findings=(replace(LATE, severity=severity),), timeline=replace(made_timeline(), marks=()))
     lines = text_of(timeline_lines(ViewState(made, make_look()), 160, 12))
     assert [sign in line for line in lines if "rank 3 late +80 ms" in line] == [True]
+
+
+def test_what_ended_a_step_behind_the_newest_one_on_the_axis_is_over() -> None:
+    """The verdict can be of a newer step than the newest one that all ranks have told of."""
+    over = replace(LATE, cleared_at_step=made_timeline().step[-1] + 1)
+    made = replace(SHOWN, findings=(over,), timeline=replace(made_timeline(), marks=()))
+    text = "\n".join(text_of(timeline_lines(ViewState(made, make_look()), 160, 24)))
+    assert "rank 3 over ✓" in text

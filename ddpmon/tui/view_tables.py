@@ -102,12 +102,12 @@ def _beside(row: Row, ranks: Sequence[int], findings: Sequence[Finding]) -> Iter
 
 
 def _excess(row: Row, rank: int, findings: Sequence[Finding]) -> tuple[float, float | None]:
-    """By how much a rank's figure exceeds that of the others; of what is late now and then, in one step of how many."""
+    """Return by how much a rank's figure exceeds that of the others, and if it is late now and then how often."""
     return _rare(row, rank, findings) or (row.difference(), None)
 
 
 def _rare(row: Row, rank: int, findings: Sequence[Finding]) -> tuple[float, float] | None:
-    """By how many ms a rank that is late now and then in this phase is late, and in one step of how many."""
+    """Return by how many ms a rank is late now and then in this phase, and in one step of how many; else None."""
     finding = blaming(row, rank, findings)
     return None if finding is None else now_and_then(finding)
 

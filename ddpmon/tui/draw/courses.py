@@ -14,6 +14,7 @@ from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
+from ddpmon.tui.draw.zoom import Span
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -71,7 +72,7 @@ def plottable(detail: RankDetail, keys: Sequence[str]) -> list[Metric]:
     return [found[key] for key in keys if key in found]
 
 
-def span_of(detail: RankDetail, course: Course) -> tuple[float, float] | None:
+def span_of(detail: RankDetail, course: Course) -> Span | None:
     """The steps of the axis: to the rank's last step, from the first one on record at which this quantity is known.
 
     Its machine is read only while somebody watches, which may have begun later than the steps on record.
@@ -117,17 +118,18 @@ class RankPlots:
         return plot_lines(zoomed_curve(curve, self.zoom), width, height, self.look)
 
     def beside(
-        self, first: Metric, width: int, height: int, blamed: str | None, elsewhere: int
+        self, first: Metric, width: int, height: int, blamed: str | None, stacked: int
     ) -> tuple[list[Line], list[Metric]]:
         """The chosen metric large, below it as many others as there is room for; and the metrics that are left over.
 
-        What a finding blames comes first among the others. So many of them as `elsewhere` says have room elsewhere.
+        What a finding blames comes first among the others. Below the table there is room for so many as
+        `stacked` says: those are left over.
         """
         keys = sorted((each.key for each in METRICS), key=lambda key: key != blamed)
         others = [metric for metric in plottable(self.detail, keys) if metric != first]
         across = max(min(width // LEAST_WIDTH, 3, len(others)), 1)
         high = LEAST_ROWS + 2 if height >= 30 else LEAST_ROWS
-        down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-max(len(others) - elsewhere, 0) // across))
+        down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-max(len(others) - stacked, 0) // across))
         lines = self.plot(first, width, height - down * high)
         for row in range(down):
             lines += self._row(others[row * across : (row + 1) * across], across, width, high)
@@ -182,7 +184,7 @@ def _figures(snapshot: Snapshot, detail: RankDetail, look: Look) -> dict[str, st
     return {**said, "lateness": ShownLateness(snapshot).words([detail.rank], look.unknown)}
 
 
-def _curve(course: Course, metric: Metric, span: tuple[float, float]) -> Curve:
+def _curve(course: Course, metric: Metric, span: Span) -> Curve:
     """The part of the course from the first step of the axis on, in the metric's unit."""
     seen = slice(int(np.searchsorted(course.step, span[0])), None)
     others = course.others[:, seen] * metric.factor

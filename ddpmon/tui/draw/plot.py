@@ -16,7 +16,7 @@ from ddpmon.run.medians import median
 from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.panel import axis, beginning, title
 from ddpmon.tui.draw.scale import Scale, label, ticked
-from ddpmon.tui.draw.zoom import in_sight, part, span_words, with_part
+from ddpmon.tui.draw.zoom import Span, in_sight, span_words, steps_in, with_span
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
 
@@ -84,7 +84,7 @@ class Curve:
         low: lower edge of the band, or None.
         high: upper edge of the band, or None.
         span: the first and last step of the axis; the points' own when None.
-        part: which part of all steps on record it is, for the title where there is room; empty for all of them.
+        span_words: which part of all steps on record it is, for the title where there is room; empty for all of them.
         floor: the axis reaches down to this at least.
         ceiling: the axis reaches up to this at least.
         onsets: steps that are marked on the axis.
@@ -98,8 +98,8 @@ class Curve:
     value: Floats
     low: Floats | None = None
     high: Floats | None = None
-    span: tuple[float, float] | None = None
-    part: str = ""
+    span: Span | None = None
+    span_words: str = ""
     floor: float | None = None
     ceiling: float | None = None
     onsets: tuple[int, ...] = ()
@@ -109,7 +109,7 @@ class Curve:
 
 def plot_lines(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
     """Title, plot with a free column at its right, and the axis of steps where there is room for it."""
-    lines = [title(with_part(curve.name, curve.part, curve.remark, width), curve.remark, width, look)]
+    lines = [title(with_span(curve.name, curve.span_words, curve.remark, width), curve.remark, width, look)]
     rows, columns = height - 1 - (height >= AXIS_LEAST), width - GUTTER - 1
     span, scale = _span(curve), scale_of(curve, rows)
     if rows < 1 or columns < 2 or span is None or scale is None:
@@ -126,13 +126,13 @@ def zoomed_curve(curve: Curve, steps: int) -> Curve:
     span = None if whole is None else in_sight(whole, steps)
     if whole is None or span is None or span == whole:
         return curve
-    here = part(curve.step, span)
+    here = steps_in(span, curve.step)
     low, high = (None if edge is None else edge[here] for edge in (curve.low, curve.high))
     cut = replace(curve, step=curve.step[here], value=curve.value[here], low=low, high=high, span=span)
-    return replace(cut, part=span_words(span, whole))
+    return replace(cut, span_words=span_words(span, whole))
 
 
-def _said_of_end(rows: list[Line], curve: Curve, span: tuple[float, float], columns: int, look: Look) -> list[Line]:
+def _said_of_end(rows: list[Line], curve: Curve, span: Span, columns: int, look: Look) -> list[Line]:
     """The plot with `not known since step 35` in its empty end, where that has room.
 
     A series whose points lie as far apart, such as a loss that is logged every 100 steps, has no empty end.
@@ -149,7 +149,7 @@ def _said_of_end(rows: list[Line], curve: Curve, span: tuple[float, float], colu
     return [*rows[:middle], [*before, Segment(words, look.dim), *after], *rows[middle + 1 :]]
 
 
-def _marks(curve: Curve, span: tuple[float, float], columns: int, look: Look) -> list[tuple[int, str, bool]]:
+def _marks(curve: Curve, span: Span, columns: int, look: Look) -> list[tuple[int, str, bool]]:
     """The onsets, the ends of the axis, and times of day between them."""
 
     def place(step: int) -> int:
@@ -163,7 +163,7 @@ def _marks(curve: Curve, span: tuple[float, float], columns: int, look: Look) ->
     return marks + [(place(step) - len(text) // 2, text, False) for step, text in times]
 
 
-def _span(curve: Curve) -> tuple[float, float] | None:
+def _span(curve: Curve) -> Span | None:
     if curve.span is not None:
         return curve.span
     return (float(curve.step[0]), float(curve.step[-1])) if len(curve.step) else None
@@ -189,7 +189,7 @@ def scale_of(curve: Curve, rows: int) -> Scale | None:
     return ticked(low, high, rows)
 
 
-def body(curve: Curve, columns: int, rows: int, scale: Scale, span: tuple[float, float], look: Look) -> list[Line]:
+def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: Look) -> list[Line]:
     """The plot itself with its tick labels and a faint grid line at each of them, `GUTTER + columns` wide."""
     fine = 1 if look.ascii_only else 2
     low, high = decimate(curve.step, curve.value, columns * fine, span)
@@ -216,7 +216,7 @@ def _normal(values: Floats, scale: Scale) -> Floats:
     return (values - scale.low) / (scale.high - scale.low)
 
 
-def decimate(step: Floats, value: Floats, columns: int, span: tuple[float, float]) -> Edges:
+def decimate(step: Floats, value: Floats, columns: int, span: Span) -> Edges:
     """Lowest and highest value in each column, joined to the next point unless data is missing between them."""
     low, high = np.full(columns, np.nan), np.full(columns, np.nan)
     seen = np.isfinite(value) & np.isfinite(step)

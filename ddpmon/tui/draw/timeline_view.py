@@ -11,6 +11,7 @@ from ddpmon.format import age, count, figure, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_standing_still
+from ddpmon.run.model import LOST_S
 from ddpmon.run.recent import RECENT
 from ddpmon.snapshot import BucketView, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.panel import axis, title
@@ -18,7 +19,7 @@ from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
 from ddpmon.tui.draw.run_plots import NOTABLE
 from ddpmon.tui.draw.timeline_events import Marks, column_of, event_rows
-from ddpmon.tui.draw.zoom import Span, part, span_words, timeline_span, with_part
+from ddpmon.tui.draw.zoom import Span, span_words, steps_in, timeline_span, with_span
 from ddpmon.tui.lines import Line, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -26,7 +27,6 @@ from ddpmon.tui.view_state import ViewState
 NAME = 15  # cells of a row's name and value
 FRAME, TRACK_MOST = 4, 14  # lines of title, events and axis; the most lines of a row
 EVENT_ROWS = 2  # of findings and of the phases that the user named
-_LIVE_S = 10.0  # as long as a rank may be silent before it counts as lost
 LOW = 18  # lines from which on a row has two at least
 HIDDEN, EXPOSED = "█", "▒"
 
@@ -71,7 +71,7 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     rows = max((height - 2 - len(events)) // 4, 1)
     words = span_words(span, (float(timeline.step[0]), float(timeline.step[-1])))
     when = look.clean(_moment(shown, int(timeline.step[told])))
-    lines = [title(with_part("timeline", words, when, width), when, width, look)]
+    lines = [title(with_span("timeline", words, when, width), when, width, look)]
     for track in _tracks(timeline, told):
         lines += _row(track, timeline, told, span, columns, rows, cursor, look)
     left_side = [Segment(" " * (NAME + GUTTER))]
@@ -98,7 +98,7 @@ def _is_of_now(snapshot: Snapshot, step: int) -> bool:
     Where some ranks have restarted alone, what all of them have told of stays behind.
     """
     ago, newest = seconds_since(snapshot, step), None if snapshot.run is None else snapshot.run.step
-    return ago is None or ago <= _LIVE_S or (newest is not None and newest - step <= RECENT)
+    return ago is None or ago <= LOST_S or (newest is not None and newest - step <= RECENT)
 
 
 def _newest_told(timeline: Timeline, at: int) -> int:
@@ -139,7 +139,7 @@ def _row(
     if rows < len(words) and track.noise and track.remark:
         words[0] = (f"{track.remark} late", look.dim)
     floor = 0.0 if track.noise else None  # of what is 0 as a rule; a longer step is seen where it begins higher
-    here = part(timeline.step, span)
+    here = steps_in(span, timeline.step)
     step, values = timeline.step[here].astype(np.float64), track.values[here]
     curve = Curve(track.name, "", step, values, span=span, floor=floor, is_filled=True)
     scale = scale_of(curve, rows)

@@ -89,12 +89,6 @@ class TimelineScreen(ViewScreen):
         """The steps that are drawn."""
         return timeline_csv(self.picture.over, shown_timeline(self.picture))
 
-    @property
-    def steps_on_record(self) -> int:
-        """Those that the rows can show."""
-        timeline = self.picture.over.timeline
-        return 0 if timeline is None else len(timeline.step)
-
     def keys(self) -> Keys:
         """Along time, to a rank."""
         if self.is_typing:

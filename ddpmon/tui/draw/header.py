@@ -78,9 +78,14 @@ def _elapsed(run: RunView, look: Look) -> Line:
 
 
 def _rate(picture: ViewState) -> list[Line]:
-    """How often the store is read, when that is not once a second."""
+    """How often the store is read, when that is not once a second; a recording is not read from a store."""
     every = picture.interval
-    return [] if every == 1 else [[Segment(f"every {every:g} s", picture.look.dim)]]
+    replay = picture.snapshot.replay
+    return (
+        []
+        if every == 1 or (replay is not None and not replay.is_live)
+        else [[Segment(f"every {every:g} s", picture.look.dim)]]
+    )
 
 
 def _coverage(picture: ViewState, look: Look) -> list[Line]:

@@ -94,7 +94,7 @@ class TimelineScreen(ViewScreen):
         if self.is_typing:
             return FILTER_KEYS
         replay = self.picture.snapshot.replay
-        back = () if replay is None else (("n N", "finding"), ("end", "live" if replay.is_live else "end"))
+        back = () if replay is None else (("n N", "finding"), ("end", "live" if replay.is_live else "last moment"))
         past = (("[ ]", "step"), ("{ }", "minute"), ("t", "go to"), *back)
         timeline = self.picture.snapshot.timeline
         buckets = (("v", "buckets"),) if timeline is not None and timeline.buckets is not None else ()

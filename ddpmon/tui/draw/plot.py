@@ -14,6 +14,7 @@ from rich.segment import Segment
 from ddpmon.format import count
 from ddpmon.run.medians import median
 from ddpmon.snapshot import Floats
+from ddpmon.tui.draw.beyond import axis_end, beyond_words, with_signs
 from ddpmon.tui.draw.panel import axis, beginning, title
 from ddpmon.tui.draw.scale import Scale, label, ticked
 from ddpmon.tui.draw.zoom import Span, in_sight, span_words, steps_in, with_span
@@ -90,6 +91,7 @@ class Curve:
         onsets: steps that are marked on the axis.
         times: steps with their times of day, the one that matters most first; they stand where there is room.
         is_filled: the area between the line and 0 is hatched.
+        is_cut: the values are durations in ms, and the axis may end below a few that are far above all others.
     """
 
     name: str
@@ -105,19 +107,32 @@ class Curve:
     onsets: tuple[int, ...] = ()
     times: tuple[tuple[int, str], ...] = ()
     is_filled: bool = False
+    is_cut: bool = False
 
 
 def plot_lines(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
     """Title, plot with a free column at its right, and the axis of steps where there is room for it."""
-    lines = [title(with_span(curve.name, curve.span_words, curve.remark, width), curve.remark, width, look)]
     rows, columns = height - 1 - (height >= AXIS_LEAST), width - GUTTER - 1
     span, scale = _span(curve), scale_of(curve, rows)
+    lines = [_title(curve, scale, width, look)]
     if rows < 1 or columns < 2 or span is None or scale is None:
         return fit_all([*lines, [Segment(f"{look.unknown:>5}", look.dim)]], width, height)
     lines += _said_of_end(body(curve, columns, rows, scale, span, look), curve, span, columns, look)
     if rows < height - 1:
         lines.append([Segment(" " * GUTTER, look.text), *axis(_marks(curve, span, columns, look), columns, look)])
     return fit_all(lines, width, height)
+
+
+def _title(curve: Curve, scale: Scale | None, width: int, look: Look) -> Line:
+    """The name, what lies beyond the axis, which part of the steps it is, and the remark."""
+    beyond = "" if scale is None else said_beyond(curve, scale)[0]
+    name = with_span(curve.name, beyond, curve.remark, width)
+    return title(with_span(name, curve.span_words, curve.remark, width), curve.remark, width, look)
+
+
+def said_beyond(curve: Curve, scale: Scale) -> tuple[str, str]:
+    """What to say of the highest value beyond the axis, in full and in short; empty without any."""
+    return beyond_words(curve.step, curve.value, scale.high) if curve.is_cut else ("", "")
 
 
 def zoomed_curve(curve: Curve, steps: int) -> Curve:
@@ -176,7 +191,7 @@ def scale_of(curve: Curve, rows: int) -> Scale | None:
     values = values[np.isfinite(values)]
     if not values.size:
         return None
-    low, high = float(values.min()), float(values.max())
+    low, high = float(values.min()), axis_end(values) if curve.is_cut else float(values.max())
     if curve.floor is not None:
         low = min(low, curve.floor)
     if curve.ceiling is not None:
@@ -203,7 +218,9 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: 
     cells = _ascii(line, band, rows) if look.ascii_only else _dotted(line, band, zero, columns, rows, look)
     labels, grid = _labels(scale, rows), look.glyphs.grid
     drawn = [(signs.replace(" ", grid) if row in labels else signs, kinds) for row, (signs, kinds) in enumerate(cells)]
-    return [_gutter(labels.get(row), look) + _styled(*each, look) for row, each in enumerate(drawn)]
+    lines = [_gutter(labels.get(row), look) + _styled(*each, look) for row, each in enumerate(drawn)]
+    beyond = curve.step[curve.value > scale.high] if curve.is_cut else np.zeros(0)
+    return [with_signs(lines[0], beyond, span, GUTTER, columns, look), *lines[1:]] if beyond.size else lines
 
 
 Edges = tuple[Floats, Floats]

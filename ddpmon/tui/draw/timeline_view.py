@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from rich.segment import Segment
+from rich.style import Style
 
 from ddpmon.format import age, count, figure, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE
@@ -16,7 +17,7 @@ from ddpmon.run.recent import RECENT
 from ddpmon.snapshot import BucketView, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
-from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
+from ddpmon.tui.draw.plot import GUTTER, Curve, body, said_beyond, scale_of
 from ddpmon.tui.draw.run_plots import NOTABLE
 from ddpmon.tui.draw.timeline_events import Marks, column_of, event_rows
 from ddpmon.tui.draw.zoom import Span, span_words, steps_in, timeline_span, with_span
@@ -135,14 +136,13 @@ def _row(
     """A name with the value at the moment, and the line."""
     value = _near(track.values, at)
     number = look.clean(signed(value, noise=track.noise)) if abs(value) < track.noise else figure(value, look.unknown)
-    words = [(track.name, look.dim), (f"{number} {track.unit}".rstrip(), look.strong), (track.remark, look.dim)]
-    if rows < len(words) and track.noise and track.remark:
-        words[0] = (f"{track.remark} late", look.dim)
     floor = 0.0 if track.noise else None  # of what is 0 as a rule; a longer step is seen where it begins higher
     here = steps_in(span, timeline.step)
     step, values = timeline.step[here].astype(np.float64), track.values[here]
-    curve = Curve(track.name, "", step, values, span=span, floor=floor, is_filled=True)
+    curve = Curve(track.name, "", step, values, span=span, floor=floor, is_filled=True, is_cut=track.unit == "ms")
     scale = scale_of(curve, rows)
+    beyond = "" if scale is None else said_beyond(curve, scale)[1]
+    words = _row_words(track, number, f"{look.glyphs.up} {beyond}" if beyond else "", rows, look)
     plot: list[Line] = [fit([Segment(f"{'':{GUTTER}}not known", look.dim)], GUTTER + columns)]
     plot += [[Segment(" " * (GUTTER + columns))]] * (rows - 1)
     if scale is not None and columns >= 2:
@@ -154,6 +154,16 @@ def _row(
         text, style = words[place] if place < len(words) else ("", look.dim)
         lines.append([Segment(f" {left(text, NAME - 1, look.glyphs.more)}", style), *plot[place]])
     return lines
+
+
+def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) -> list[tuple[str, Style]]:
+    """The name, the value and the remark of a row; in few lines the remark, or what lies beyond, joins the name."""
+    name, remark = track.name, track.remark or beyond
+    if rows < 3 and track.noise and track.remark:
+        name = f"{track.remark} late"
+    elif rows < 3 and len(f"{name} {beyond}") < NAME:
+        name = f"{name} {beyond}".rstrip()
+    return [(name, look.dim), (f"{number} {track.unit}".rstrip(), look.strong), (remark, look.dim)]
 
 
 def _near(values: Floats, at: int) -> float:

@@ -209,8 +209,8 @@ def stalled(values: float = 130.0, stall: float = 15_200.0) -> Curve:
 def test_one_long_stall_leaves_the_other_steps_the_room_and_is_said(look: Look) -> None:
     lines = text_of(plot_lines(stalled(), 100, 12, look))
     assert "step time, ms, 15.2 s at step 135 beyond" in lines[0]
-    assert [place for place, sign in enumerate(lines[1]) if sign == look.glyphs.up] == [GUTTER + round(135 / 199 * 91)]
-    heights = {place for place, line in enumerate(lines[1:-1]) if set(line[GUTTER : GUTTER + 30]) - set(" ┈.")}
+    assert [cell for cell, sign in enumerate(lines[1]) if sign == look.glyphs.up] == [GUTTER + round(135 / 199 * 91)]
+    heights = {row for row, line in enumerate(lines[1:-1]) if set(line[GUTTER : GUTTER + 30]) - set(" ┈.")}
     assert len(heights) > 5, "a line that is not flat"
     assert {len(line) for line in lines} == {100}
 

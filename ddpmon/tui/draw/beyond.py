@@ -38,9 +38,9 @@ def with_signs(line: Line, step: Floats, span: Span, before: int, columns: int, 
 
     `before` are the cells left of the columns.
     """
-    place = (step - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1)
-    signed = {before + int(column) for column in np.clip(place.round(), 0, columns - 1)}
-    ends = sorted({*signed, *(column + 1 for column in signed), before + columns})
+    column = (step - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1)
+    signed = {before + int(cell) for cell in np.clip(column.round(), 0, columns - 1)}
+    ends = sorted({*signed, *(cell + 1 for cell in signed), before + columns})
     parts = zip(pairwise([0, *ends]), Segment.divide(line, ends), strict=True)
     sign = Segment(look.glyphs.up, look.strong)
     return [each for (start, _), part in parts for each in ([sign] if start in signed else part)]

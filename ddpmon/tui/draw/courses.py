@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from rich.segment import Segment
 
-from ddpmon.report.peers import ShownLateness, compare
+from ddpmon.report.peers import Comparison, Row, ShownLateness, compare
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.panel import title
@@ -165,15 +165,23 @@ def stack_room(room: int) -> int:
     return max(room, 0) // (LEAST_ROWS + 2)
 
 
-def rank_plots(picture: ViewState, detail: RankDetail, found: Sequence[Finding] = ()) -> RankPlots:
-    """The plots of a rank with these findings, with the figures in their titles that the tables have."""
+def rank_plots(
+    picture: ViewState, detail: RankDetail, found: Sequence[Finding] = (), compared: Comparison | None = None
+) -> RankPlots:
+    """The plots of a rank with these findings, with the figures in their titles that the tables have.
+
+    `compared` is the rank beside the others, where that is known already.
+    """
+    rows = (compared or compare(picture.snapshot, [detail.rank])).rows
     since = next((finding.since_step for finding in found if finding.since_step is not None), None)
-    return RankPlots(detail, picture.look, _figures(picture.snapshot, detail, picture.look), since, picture.zoom)
+    return RankPlots(
+        detail, picture.look, _figures(picture.snapshot, detail.rank, rows, picture.look), since, picture.zoom
+    )
 
 
-def _figures(snapshot: Snapshot, detail: RankDetail, look: Look) -> dict[str, str]:
+def _figures(snapshot: Snapshot, rank: int, compared: Sequence[Row], look: Look) -> dict[str, str]:
     """`589, others 453` of each quantity, as the table of the rank beside the others has them; the lateness of now."""
-    rows = {row.quantity.name: row for row in compare(snapshot, [detail.rank]).rows}
+    rows = {row.quantity.name: row for row in compared}
     found = {metric.key: rows[metric.row or metric.name] for metric in METRICS if (metric.row or metric.name) in rows}
     said = {key: row.words(row.own[0]) for key, row in found.items() if math.isfinite(row.own[0])}
     said |= {
@@ -181,7 +189,7 @@ def _figures(snapshot: Snapshot, detail: RankDetail, look: Look) -> dict[str, st
         for key in said
         if math.isfinite(found[key].others)
     }
-    return {**said, "lateness": ShownLateness(snapshot).words([detail.rank], look.unknown)}
+    return {**said, "lateness": ShownLateness(snapshot).words([rank], look.unknown)}
 
 
 def _curve(course: Course, metric: Metric, span: Span) -> Curve:

@@ -146,9 +146,9 @@ def _row(
         number = clip(text, gauge.number - 1, look.glyphs.more)
         line.append(Segment(f"{number:>{gauge.number}}", look.dim if text == look.unknown else look.text))
     line.append(Segment("  ", look.text))
-    for place, (level, word) in enumerate(state.remarks):
+    for index, (level, word) in enumerate(state.remarks):
         tone = warned if level == "warning" else level_style(level, look)[1]
-        line.append(Segment(f"{', ' if place else ''}{look.clean(word)}", tone))
+        line.append(Segment(f"{', ' if index else ''}{look.clean(word)}", tone))
     return cut(line, width, Segment(look.glyphs.more, look.dim))
 
 

@@ -6,6 +6,7 @@ Arrays are owned by the snapshot and never written again. Per-rank arrays have o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Literal
@@ -172,12 +173,14 @@ class Heat:
         values: [world size, W] of the metric in its unit: ms; of "gpu" %, of "power" W, of "clock" MHz, of "loss" none.
         base_ms: [W] what each step takes if no rank is late: the median work and the shortest wait.
         metric: which.
+        typical: where this is a part of a larger one, the median of all values there; NaN otherwise.
     """
 
     step: Ints
     values: NDArray[np.float32]
     base_ms: NDArray[np.float32]
     metric: Metric = "lateness"
+    typical: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Where a record begins, and which recording of the same run holds the time before that."""
+"""Where a record begins and ends, and which recording of the same run holds the time before that."""
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ def begins_words(recording: Recording, first: Place, folder: Path | None) -> str
     if longer is None:
         return f"what was seen here begins at {step}, {clock}"
     return f"ddpmon watch {shlex.quote(longer)} shows the run before {clock}; what was seen here begins at {step}"
+
+
+def ends_words(first: Place, last: Place) -> str:
+    """Where the record ends, and when it begins: a time of day may have been meant for the day before."""
+    begins, ends = time_of_day(first.wall), time_of_day(last.wall)
+    return f"what was seen here ends at step {max(last.step, 0):,}, {ends}; it begins at {begins}"
 
 
 def _longer(recording: Recording, first: Place, folder: Path) -> str | None:

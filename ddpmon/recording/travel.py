@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal
 
-from ddpmon.recording.beginning import begins_words
+from ddpmon.recording.beginning import begins_words, ends_words
 from ddpmon.recording.layout import RecordingError
 from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Place, Recording
@@ -31,6 +31,11 @@ _USUAL = SPEEDS.index(1.0)
 _BUDGET_S = 0.5
 _SAID_S = 10.0  # so long the screen says where a report was written, or where the record begins
 _LONGEST_S = 2.0  # between two ticks: a program that was stopped does not play what it missed
+Refusal = Literal["", "before", "behind", "next finding", "finding before"]  # what the last of the moves cannot reach
+_NO_FINDING: Mapping[Refusal, str] = {
+    "next finding": "no finding begins after this moment",
+    "finding before": "no finding begins before this moment",
+}
 Move = Literal["step", "seconds", "finding", "play", "speed", "start", "end", "to_step", "to_wall", "write"]
 
 
@@ -67,7 +72,7 @@ class Travel:
         self.playing = self.wants_end = False
         self._report_asked: Request | None = None
         self._said, self._said_until = "", 0.0
-        self._is_before = False  # whether the last of the moves that are being made leads before the beginning
+        self._refusal: Refusal = ""
         self._grade, self._t, self._then = _USUAL, 0.0, time.monotonic()
         self._asked: SimpleQueue[Request] = SimpleQueue()
         self._aim: Place | None = None  # where the moves that are being made lead
@@ -110,7 +115,7 @@ class Travel:
         self._aim = None
         if self.playing:
             self._play_on(passed * self.speed)
-        self._tell_beginning()
+        self._tell_refusal()
 
     @property
     def _here(self) -> Place | None:
@@ -142,7 +147,7 @@ class Travel:
             return
         moves: Mapping[Move, Callable[[float], None]] = {
             "step": lambda by: self._go_by(lambda here: self.recording.other_step(here, 1 if by > 0 else -1)),
-            "finding": lambda by: self._go_by(lambda here: self.recording.other_finding(here, 1 if by > 0 else -1)),
+            "finding": self._to_finding,
             "seconds": lambda by: self._go_by(lambda here: self.recording.at(here.t + by)),
             "to_step": lambda step: self._aim_at(self.recording.at_step(int(step))),
             "to_wall": lambda wall: self._aim_at(self.recording.at_wall(wall)),
@@ -153,29 +158,38 @@ class Travel:
         }
         if request.move not in ("play", "speed"):
             self.playing = self.wants_end = False
-            self._is_before, self._said_until = self._leads_before(request), 0.0
+            self._refusal, self._said_until = self._refused(request), 0.0
         moves[request.move](request.amount)
 
-    def _leads_before(self, request: Request) -> bool:
-        """Whether it asks for something before the beginning of the record."""
-        first, here = self.recording.first(), self._here or self.recording.last()
-        if first is None or here is None:
-            return False
+    def _refused(self, request: Request) -> Refusal:
+        """Whether it asks for something before the beginning of the record, or goes to something behind its end."""
+        first, last = self.recording.first(), self.recording.last()
+        here = self._here or last
+        if first is None or last is None or here is None:
+            return ""
         is_before = {
             "to_step": request.amount < first.step,
             "to_wall": request.amount < first.wall,
             "seconds": here.t + request.amount < first.t,
             "step": request.amount < 0 and here.look == first.look,
         }
-        return is_before.get(request.move, False)
+        is_behind = {"to_step": request.amount > last.step, "to_wall": request.amount > last.wall}
+        if is_before.get(request.move, False):
+            return "before"
+        return "behind" if is_behind.get(request.move, False) else ""
 
-    def _tell_beginning(self) -> None:
-        """Say where the record begins, if something before that was asked for, however often: that reads files."""
-        first = self.recording.first()
-        if self._is_before and first is not None:
-            self._said = begins_words(self.recording, first, self._folder)
-            self._said_until = time.monotonic() + _SAID_S
-        self._is_before = False
+    def _tell_refusal(self) -> None:
+        """Say what could not be reached, and where the record begins or ends; only once, because that reads files."""
+        first, last, refusal = self.recording.first(), self.recording.last(), self._refusal
+        self._refusal = ""
+        if not refusal or first is None or last is None:
+            return
+        if refusal in _NO_FINDING:
+            self._said = _NO_FINDING[refusal]
+        else:
+            is_before = refusal == "before"
+            self._said = begins_words(self.recording, first, self._folder) if is_before else ends_words(first, last)
+        self._said_until = time.monotonic() + _SAID_S
 
     def finish(self, snapshot: Snapshot, live: RunInfo | None = None) -> Snapshot:
         """Write the report on this picture or on the one that was asked for; for a while this one says where it is.
@@ -218,6 +232,12 @@ class Travel:
         here = self._here or self.recording.last()
         if here is not None:
             self._aim_at(where(here) or here)
+
+    def _to_finding(self, by: float) -> None:
+        here = self._here or self.recording.last()
+        found = None if here is None else self.recording.other_finding(here, 1 if by > 0 else -1)
+        self._refusal = "" if found is not None else "next finding" if by > 0 else "finding before"
+        self._aim_at(found or here)
 
     def _to_end(self) -> None:
         self.wants_end = True

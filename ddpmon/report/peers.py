@@ -195,10 +195,10 @@ class ShownLateness:
         self.ranks = as_shown(snapshot)
         self._named, self._noise = marked_ranks(snapshot.findings), noise_ms(snapshot)
 
-    def words(self, who: Sequence[int], unknown: str, width: int = RHYTHM) -> str:
-        """By how much the latest of these ranks is late: `+361`, of one that is late now and then `+361 1/5`."""
+    def words(self, chosen: Sequence[int], unknown: str, width: int = RHYTHM) -> str:
+        """Return by how much the latest of the chosen ranks is late: `+361`, now and then `+361 1/5`."""
         ranks = self.ranks
-        late = {} if ranks is None else {rank: float(ranks.lateness_ms[rank]) for rank in who if rank < len(ranks)}
+        late = {} if ranks is None else {rank: float(ranks.lateness_ms[rank]) for rank in chosen if rank < len(ranks)}
         most = max((each for each in late.values() if math.isfinite(each)), default=None)
         named = [self._named[rank] for rank, each in late.items() if rank in self._named and each == most]
         often = (now_and_then_words(finding, width) for finding in named)

@@ -107,6 +107,15 @@ def about_host(findings: Sequence[Finding], node: NodeView) -> list[Finding]:
     return [f for f in worthy if (not here.isdisjoint(f.ranks) if f.ranks else node.host in f.nodes)]
 
 
+def about_machine(findings: Sequence[Finding]) -> list[Finding]:
+    """The lasting findings that tell of what stands out on a host, on a GPU or of a process.
+
+    Not those that only say how its ranks are, nor those of something broken, which has a sign of its own.
+    """
+    kinds = {kind.name for kind in KINDS.values() if kind.subject == "host" and not kind.late and not kind.broken}
+    return [finding for finding in firing(findings) if finding.kind in kinds or named_processes([finding])]
+
+
 def named_processes(findings: Sequence[Finding]) -> dict[int, Finding]:
     """The processes that a lasting finding names, as its doing or as its cause, each with its worst finding."""
     named: dict[int, Finding] = {}
@@ -154,32 +163,32 @@ def _compared(ranks: Ranks) -> NDArray[np.bool_]:
     return np.isfinite(ranks.work_ms) & np.isfinite(ranks.lateness_ms)
 
 
-def are_compared(snapshot: Snapshot, who: Sequence[int]) -> bool:
+def are_compared(snapshot: Snapshot, chosen: Sequence[int]) -> bool:
     """Whether the last steps of all these ranks are compared with those of others."""
-    return snapshot.ranks is not None and not _not_compared(snapshot.ranks, who)
+    return snapshot.ranks is not None and not _not_compared(snapshot.ranks, chosen)
 
 
-def _not_compared(ranks: Ranks, who: Sequence[int]) -> list[int]:
-    """Those of the ranks `who` whose last steps cannot be compared."""
+def _not_compared(ranks: Ranks, chosen: Sequence[int]) -> list[int]:
+    """Those of the chosen ranks whose last steps cannot be compared."""
     compared = _compared(ranks)
-    return [rank for rank in who if rank < len(compared) and not compared[rank]]
+    return [rank for rank in chosen if rank < len(compared) and not compared[rank]]
 
 
-def not_compared_words(snapshot: Snapshot, who: Sequence[int], whose: str) -> str:
-    """What to say of a rank or a host, `whose`, of whose ranks `who` some cannot be compared with the others that can.
+def not_compared_words(snapshot: Snapshot, chosen: Sequence[int], whose: str) -> str:
+    """What to say of a rank or a host, `whose`, of whose ranks some cannot be compared with the others that can.
 
     Empty where they can be, and where no rank of the run can be, such as while no step finishes.
     """
     ranks = snapshot.ranks
-    without = [] if ranks is None else _not_compared(ranks, who)
+    without = [] if ranks is None else _not_compared(ranks, chosen)
     if ranks is None or not without or not _compared(ranks).any():
         return ""
-    if len(without) < len(who):
-        return f"no findings for this {whose}; {len(without):,} of its {len(who):,} ranks cannot be compared"
+    if len(without) < len(chosen):
+        return f"no findings for this {whose}; {len(without):,} of its {len(chosen):,} ranks cannot be compared"
     if np.isfinite(ranks.work_ms[without]).any():
-        it = "it is" if whose == "rank" else "its rank is" if len(who) == 1 else "its ranks are"
+        it = "it is" if whose == "rank" else "its rank is" if len(chosen) == 1 else "its ranks are"
         return f"not compared yet: {it} in other steps than the rest"
-    of_it = "it" if whose == "rank" else f"its {plural(len(who), 'rank')}"
+    of_it = "it" if whose == "rank" else f"its {plural(len(chosen), 'rank')}"
     return f"not compared yet: no step of {of_it} has been read"
 
 

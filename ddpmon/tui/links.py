@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from ddpmon.tui.draw.order import ordered
-from ddpmon.tui.draw.zoom import zoomed
 from ddpmon.tui.screens.compare_screen import CompareScreen
 from ddpmon.tui.screens.host_screens import HostScreen
 from ddpmon.tui.screens.overview import Overview
@@ -93,14 +92,6 @@ class Links:
             return False
         self.marked = (*others, rank) if others == self.marked else others
         return True
-
-    def zoom_in(self, by: int, on_record: int) -> bool:
-        """Show half of the steps, or twice as many where `by` is below 0; whether that is possible.
-
-        `on_record` are those that the open view can show.
-        """
-        before, self.zoom = self.zoom, zoomed(self.zoom, on_record, by)
-        return self.zoom != before
 
     def compare(self) -> None:
         """Open the marked ranks side by side; a single one beside the rank of the screen."""

@@ -65,16 +65,16 @@ def rank_csv(snapshot: Snapshot, rank: int) -> str:
     heads = ["rank", "figure", "unit", "this", "others", "diff", "one_step_in"]
     findings = firing(snapshot.findings)
     rows = (
-        [who, *_of_quantity(row), row.own[0], row.others, *_more(row, 0, row.others, who, findings)]
-        for who in _there(snapshot, [rank])
-        for row in compare(snapshot, [who]).rows
+        [one, *_of_quantity(row), row.own[0], row.others, *_excess(row, one, findings)]
+        for one in _there(snapshot, [rank])
+        for row in compare(snapshot, [one]).rows
     )
     return _written(heads, rows)
 
 
-def compare_csv(snapshot: Snapshot, who: Sequence[int]) -> str:
+def compare_csv(snapshot: Snapshot, ranks: Sequence[int]) -> str:
     """A row for each figure of some ranks that is known: each one's, with the difference from that of the first one."""
-    here, findings = _there(snapshot, who), firing(snapshot.findings)
+    here, findings = _there(snapshot, ranks), firing(snapshot.findings)
     heads = [f"rank_{rank}{end}" for rank in here for end in ("", "_diff", "_one_step_in")]
     rows = (
         [*_of_quantity(row), *chain(*_beside(row, here, findings)), row.others] for row in compare(snapshot, here).rows
@@ -82,25 +82,34 @@ def compare_csv(snapshot: Snapshot, who: Sequence[int]) -> str:
     return _written(["figure", "unit", *heads, "others"], rows)
 
 
-def _there(snapshot: Snapshot, who: Sequence[int]) -> list[int]:
-    """Those of the ranks `who` that the run has."""
-    return [rank for rank in who if snapshot.ranks is not None and 0 <= rank < len(snapshot.ranks)]
+def _there(snapshot: Snapshot, ranks: Sequence[int]) -> list[int]:
+    """Those of these ranks that the run has."""
+    return [rank for rank in ranks if snapshot.ranks is not None and 0 <= rank < len(snapshot.ranks)]
 
 
 def _of_quantity(row: Row) -> list[Value]:
     return [row.quantity.name, row.quantity.unit]
 
 
-def _beside(row: Row, who: Sequence[int], findings: Sequence[Finding]) -> Iterator[tuple[Value, ...]]:
-    """A figure of each of some ranks, and by how much it exceeds that of the first, which has no difference."""
-    for place, rank in enumerate(who):
-        yield row.own[place], *_more(row, place, row.own[0] if place else math.nan, rank, findings)
+def _beside(row: Row, ranks: Sequence[int], findings: Sequence[Finding]) -> Iterator[tuple[Value, ...]]:
+    """A figure of each of some ranks, by how much it exceeds that of the first, and how often the rank is late in it.
+
+    The first rank has no difference.
+    """
+    for rank, own in zip(ranks, row.own, strict=True):
+        rare = _rare(row, rank, findings)
+        yield own, None if rank == ranks[0] else own - row.own[0], None if rare is None else rare[1]
 
 
-def _more(row: Row, place: int, other: float, rank: int, findings: Sequence[Finding]) -> tuple[float, float | None]:
-    """By how much a figure exceeds another one, and of what is late now and then in one step of how many."""
+def _excess(row: Row, rank: int, findings: Sequence[Finding]) -> tuple[float, float | None]:
+    """Return by how much a rank's figure exceeds that of the others, and if it is late now and then how often."""
+    return _rare(row, rank, findings) or (row.difference(), None)
+
+
+def _rare(row: Row, rank: int, findings: Sequence[Finding]) -> tuple[float, float] | None:
+    """Return by how many ms a rank is late now and then in this phase, and in one step of how many; else None."""
     finding = blaming(row, rank, findings)
-    return (finding and now_and_then(finding)) or (row.own[place] - other, None)
+    return None if finding is None else now_and_then(finding)
 
 
 def hosts_csv(snapshot: Snapshot, order: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ from ddpmon.run.medians import peers
 from ddpmon.snapshot import Finding, Heat, Metric
 from ddpmon.tui.draw.bands import FRAME, GUTTER, share_out
 from ddpmon.tui.draw.grid import LEVELS, METRICS, MISSING, STOPS, quantise, value_at
-from ddpmon.tui.draw.heat import Cursor, heat_lines
+from ddpmon.tui.draw.heat import Cursor, heat_lines, shown_heat
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import HANG, Made, snapshot
@@ -307,3 +307,17 @@ def test_what_is_not_known_is_parted_from_what_is() -> None:
         )
         assert "╌▆" not in said
         assert known.start == 0 or "╌ ▆" in said
+
+
+def test_the_colour_of_a_cell_is_the_same_at_every_zoom() -> None:
+    work = np.full((4, 300), 100.0, np.float32)
+    work[:, 200:] = 150.0
+    made = snapshot(Made(ranks=4))
+    shown = replace(made, chosen_heat=replace(heat_of(work), values=work, metric="work"))
+    bands = share_out(alone(4), (), 4, halves=False)
+    levels = []
+    for zoom in (0, 100):
+        heat = shown_heat(ViewState(shown, COLOUR, zoom=zoom))
+        assert heat is not None
+        levels.append(quantise(heat, 100, bands).levels[0, -1])
+    assert levels == [4, 4], "50 % above the median of all steps on record"

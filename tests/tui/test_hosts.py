@@ -200,6 +200,10 @@ def test_a_host_with_ranks_that_cannot_be_compared_has_no_tick() -> None:
     assert said(unread)[1] == " * not compared yet: no step of its 4 ranks has been read"
 
 
+def test_the_host_of_a_run_of_one_rank_has_its_tick() -> None:
+    assert said(without_lateness(snapshot(Made(ranks=1, per_node=1)), [0]))[1] == " v no findings for this host"
+
+
 def test_a_host_of_which_nothing_is_known_is_dashes() -> None:
     bare = replace(CALM, nodes=(NodeView(0, "node0", (0,), None, HostFigures(), (GpuFigures(0, "GPU-0"),)),))
     lines = said(bare)
@@ -353,7 +357,7 @@ def styles(made: Snapshot, words: str, *, table: bool = False) -> set[tuple[str,
 
 @pytest.mark.parametrize(
     ("severity", "kind", "sign"),
-    [("info", "gpu_shared", "•"), ("warning", "gpu_shared", "▲"), ("critical", "rank_lost", "✕")],
+    [("info", "gpu_shared", "•"), ("warning", "gpu_shared", "▲")],
 )
 def test_an_event_is_marked_by_the_severity_of_its_finding_in_every_part_of_the_view(
     severity: Severity, kind: KindName, sign: str
@@ -362,13 +366,36 @@ def test_an_event_is_marked_by_the_severity_of_its_finding_in_every_part_of_the_
     node = replace(TROUBLED.nodes[0], gpus=tuple(gpu for gpu in TROUBLED.nodes[0].gpus if gpu.index < 5))
     finding = Finding(kind, severity, "somebody else is on GPU 3", (3,), ("node0",), evidence=evidence)
     made = replace(TROUBLED, nodes=(node,), findings=(finding,))
-    tone = {"•": COLOUR.text, "▲": COLOUR.accent, "✕": COLOUR.broken}[sign].color
+    tone = {"•": COLOUR.text, "▲": COLOUR.accent}[sign].color
     for words in ("somebody else is on", "foreign process", "8123", "9001", "memory 97 % used"):
         assert styles(made, words) == {(sign, tone)}, words
     assert styles(made, "node0", table=True) == {(sign, tone)}
     rows = host_table_lines(ViewState(made, COLOUR), TableView(ordered_hosts(made, "worst", False)), 200, 3)
     (row,) = [line for line in rows if "node0" in text_of([line])[0]]
     assert {part.style.color for part in row if part.style and "foreign process" in part.text} == {tone}
+
+
+def in_trouble(kind: KindName, severity: Severity) -> Snapshot:
+    """The troubled host, with one finding on rank 3 that tells of none of its troubles."""
+    finding = Finding(kind, severity, "rank 3 is in trouble of its own", (3,), ("node0",))
+    return replace(TROUBLED, findings=(finding,))
+
+
+def test_a_finding_about_something_else_makes_a_warning_no_note() -> None:
+    made, warned = in_trouble("intermittent_straggler", "info"), {("▲", COLOUR.accent.color)}
+    for words in ("foreign process", "8123", "memory 97 % used"):
+        assert styles(made, words) == warned, words
+    assert styles(made, "node0", table=True) == warned
+    assert styles(made, "trouble of its own") == {("•", COLOUR.text.color)}
+
+
+def test_a_warning_beside_something_broken_is_not_drawn_as_broken() -> None:
+    made = with_gpu(in_trouble("gpu_errors", "critical"), 3, xids=[79])
+    lines = host_lines(ViewState(made, COLOUR), 0, 200)
+    row = next(line for line in lines if "Xid 79" in text_of([line])[0] and "foreign process" in text_of([line])[0])
+    tones = {part.text.strip(", "): part.style and part.style.color for part in row}
+    assert tones["Xid 79"] == COLOUR.broken.color
+    assert tones["foreign process"] == COLOUR.accent.color
 
 
 def test_gpus_that_do_not_fit_are_counted() -> None:

@@ -11,6 +11,7 @@ import pytest
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.plot import GUTTER, Curve, decimate, plot_lines, scale_of
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_stacked
+from ddpmon.tui.theme import Look, make_look
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
@@ -194,3 +195,30 @@ def test_ranks_that_findings_name_belong_to_no_band_of_the_others() -> None:
         rows = text_of(lateness_plot(shown, 0, 90, 14))[1:-1]
         ticks = [float(line[:5]) for line in rows if line[:5].strip()]
         assert (max(ticks) >= 50) == reaches, "up to the late rank"
+
+
+def stalled(values: float = 130.0, stall: float = 15_200.0) -> Curve:
+    """Steps of nearly one length, and one long stall."""
+    step = np.arange(200.0)
+    durations = values + np.sin(step) * 20
+    durations[135] = stall
+    return Curve("step time, ms", "130", step, durations, is_cut=True)
+
+
+@pytest.mark.parametrize("look", [make_look(), LOOKS["ascii"]], ids=["colour", "ascii"])
+def test_one_long_stall_leaves_the_other_steps_the_room_and_is_said(look: Look) -> None:
+    lines = text_of(plot_lines(stalled(), 100, 12, look))
+    assert "step time, ms, 15.2 s at step 135 beyond" in lines[0]
+    assert [cell for cell, sign in enumerate(lines[1]) if sign == look.glyphs.up] == [GUTTER + round(135 / 199 * 91)]
+    heights = {row for row, line in enumerate(lines[1:-1]) if set(line[GUTTER : GUTTER + 30]) - set(" ┈.")}
+    assert len(heights) > 5, "a line that is not flat"
+    assert {len(line) for line in lines} == {100}
+
+
+def test_a_run_that_is_slow_now_and_then_and_a_loss_are_not_cut() -> None:
+    many = stalled()
+    many.value[::10] = 15_200.0
+    for curve in (many, replace(stalled(), is_cut=False)):
+        lines = text_of(plot_lines(curve, 100, 12, make_look()))
+        assert "beyond" not in lines[0]
+        assert any("15k" in line or "20k" in line for line in lines)

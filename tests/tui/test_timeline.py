@@ -243,3 +243,25 @@ def test_an_event_has_the_sign_of_its_severity(severity: Severity, sign: str) ->
     made = replace(SHOWN, findings=(replace(LATE, severity=severity),), timeline=replace(made_timeline(), marks=()))
     lines = text_of(timeline_lines(ViewState(made, make_look()), 160, 12))
     assert [sign in line for line in lines if "rank 3 late +80 ms" in line] == [True]
+
+
+def test_what_ended_a_step_behind_the_newest_one_on_the_axis_is_over() -> None:
+    """The verdict can be of a newer step than the newest one that all ranks have told of."""
+    over = replace(LATE, cleared_at_step=made_timeline().step[-1] + 1)
+    made = replace(SHOWN, findings=(over,), timeline=replace(made_timeline(), marks=()))
+    text = "\n".join(text_of(timeline_lines(ViewState(made, make_look()), 160, 24)))
+    assert "rank 3 over ✓" in text
+
+
+@pytest.mark.parametrize("height", [12, 24])
+def test_one_long_stall_leaves_the_other_steps_of_its_row_their_room(height: int) -> None:
+    timeline = made_timeline()
+    step_ms = np.where(timeline.step == 800, 15_200.0, timeline.step_ms)
+    loss = np.where(timeline.step == 800, 500.0, timeline.loss)
+    made = replace(SHOWN, timeline=replace(timeline, step_ms=step_ms, loss=loss), findings=())
+    lines = text_of(timeline_lines(ViewState(made, make_look()), 160, height))
+    text = "\n".join(lines)
+    assert "▴ 15.2 s" in text
+    assert "15k┤" not in text
+    assert any("▴" in line[15 + GUTTER :] for line in lines), "over its step"
+    assert "500┤" in text or "400┤" in text, "a loss is never cut"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,30 @@ def test_a_recording_opens_at_its_end_and_is_travelled_in(
         assert moment(watched) == 0
 
     watch(Replay(recorded), act)
+
+
+def test_what_the_record_does_not_reach_is_said(recorded: Path) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("REPLAY running")
+        assert "every 0.25 s" not in watched.text(), "nothing is read from a store"
+        assert " end last moment " in watched.text().split("\n")[-1]
+        end, at = moment(watched), watched.app.picture.snapshot.taken_at
+        await watched.press("n")
+        await watched.until_shown("no finding begins after this moment")
+        await watched.press("home", "N")
+        await watched.until_shown("no finding begins before this moment")
+        assert moment(watched) == 0
+        await watched.press("t", *"99999", "enter")
+        await watched.until_shown("what was seen here ends at step ")
+        assert moment(watched) == end
+        await watched.press("home")
+        await watched.until(lambda: moment(watched) == 0)
+        later = datetime.fromtimestamp(at + 3 * 3600).strftime("%H:%M")
+        await watched.press("t", *later, "enter")
+        await watched.until_shown("; it begins at ")
+        assert moment(watched) == end
+
+    watch(Replay(recorded), act, (160, 40))
 
 
 @pytest.mark.parametrize(

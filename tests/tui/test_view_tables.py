@@ -202,7 +202,17 @@ def test_compared_ranks_have_a_column_each_with_the_difference_from_the_first() 
 def test_what_is_late_now_and_then_has_the_difference_that_is_shown() -> None:
     found = replace(RARE.findings[0], phase="backward")
     made = replace(RARE, findings=(found,))
-    alone, beside = figures_of(rank_csv(made, 33)), figures_of(compare_csv(made, [1, 33]))
+    alone = figures_of(rank_csv(made, 33))
     assert (alone["backward"]["diff"], alone["backward"]["one_step_in"]) == ("361.2", "5")
-    assert (beside["backward"]["rank_33_diff"], beside["backward"]["rank_33_one_step_in"]) == ("361.2", "5")
     assert {row["one_step_in"] for name, row in alone.items() if name != "backward"} == {""}
+
+
+@pytest.mark.parametrize("ranks", [(1, 33), (33, 1)])
+def test_of_what_is_late_now_and_then_the_difference_is_that_from_the_first_rank(ranks: tuple[int, int]) -> None:
+    made = replace(RARE, findings=(replace(RARE.findings[0], phase="backward"),))
+    row = figures_of(compare_csv(made, ranks))["backward"]
+    first, second = ranks
+    assert row[f"rank_{first}_diff"] == "", "the first has no difference"
+    apart = float(row[f"rank_{second}"]) - float(row[f"rank_{first}"])
+    assert float(row[f"rank_{second}_diff"]) == pytest.approx(apart, abs=1e-2)
+    assert (row["rank_33_one_step_in"], row["rank_1_one_step_in"]) == ("5", "")

@@ -11,7 +11,7 @@ import pytest
 
 from ddpmon.recording.travel import Replay
 from ddpmon.simulate.plan import Plan
-from ddpmon.snapshot import Finding, MarkView
+from ddpmon.snapshot import Finding, MarkView, Snapshot
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.run_plots import plots_stacked
@@ -24,7 +24,7 @@ from tests.recording.made_recordings import record
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import text_of
 from tests.tui.test_views import LATE, SHOWN, made_timeline, timed
-from tests.tui.watched import Watched, watch
+from tests.tui.watched import Fixed, Watched, watch
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_there_are_no_fewer_steps_than_ten_and_no_more_than_all(recorded: Path) 
 def test_the_vertical_scale_and_the_events_are_those_of_the_steps_shown() -> None:
     run, timeline = SHOWN.run, made_timeline()
     assert run is not None
-    spike = np.where(timeline.step == 800, 9000.0, 170.0)
+    spike = np.where((timeline.step > 800) & (timeline.step < 900), 9000.0, 170.0)
     began: list[Finding] = [replace(LATE, ranks=(place,), since_step=since) for place, since in enumerate((1150, 1190))]
     over = replace(LATE, ranks=(2,), since_step=1100, cleared_at_step=1195)
     timeline = replace(timeline, step_ms=spike, marks=(MarkView(1191, "save", 3.0),))
@@ -163,3 +163,75 @@ def test_plots_and_heat_map_show_the_newest_steps(zoom: int) -> None:
         assert any("1,165 " in line for line in axes) is bool(zoom)
     named = [line for line in (*plots, *detail) if "steps 1,165-1,204 of 1,204 ─" in line]
     assert len(named) == (5 if zoom else 0)
+
+
+class Rung:
+    """Counts the bell of a running app."""
+
+    def __init__(self, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times = 0
+        monkeypatch.setattr(watched.app, "bell", self._ring)
+
+    def _ring(self) -> None:
+        self.times += 1
+
+
+HOST, COMPARE, FINDINGS = ("3", "enter"), ("m", "j", "m", "c"), ("5",)
+
+
+@pytest.mark.parametrize(("keys", "zoom"), [(HOST, 300), (COMPARE, 602), (FINDINGS, 602), (("4",), 602)], ids=str)
+def test_one_press_in_any_view_with_plots_halves_what_they_have_on_record(
+    keys: tuple[str, ...], zoom: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run's plots have 1,205 steps on record, the heat-map 600, a rank 500."""
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press(*keys)
+        await watched.until_shown("z Z zoom")
+        await watched.until(lambda: "reading rank" not in watched.text())
+        before, rung = watched.text(), Rung(watched, monkeypatch)
+        await watched.press("z")
+        assert watched.app.picture.zoom == zoom
+        assert watched.text() != before
+        await watched.press("Z")
+        assert (watched.app.picture.zoom, rung.times) == (0, 0)
+        await watched.press("Z")
+        assert (watched.app.picture.zoom, rung.times) == (0, 1), "there are no more steps"
+
+    watch(Fixed(timed(SHOWN)), act, (160, 50), interval=60.0)
+
+
+@pytest.mark.parametrize("keys", [("4",), HOST], ids=str)
+def test_a_view_without_plots_rings_the_bell_and_leaves_the_zoom(
+    keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("z")
+        assert watched.app.picture.zoom == 300, "half of the heat-map, since no plot has room"
+        await watched.press(*keys)
+        rung = Rung(watched, monkeypatch)
+        await watched.press("z", "Z")
+        assert (watched.app.picture.zoom, rung.times) == (300, 2)
+        assert "z Z" not in watched.text().split("\n")[-1]
+
+    watch(Fixed(SHOWN), act, (80, 24), interval=60.0)
+
+
+def test_while_a_rank_is_being_read_the_zoom_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Fixed):
+        """Never has the detail of a rank."""
+
+        def rebuild(self) -> Snapshot:
+            return self.shown
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("z", "enter")
+        await watched.until_shown("reading rank")
+        rung = Rung(watched, monkeypatch)
+        await watched.press("Z", "z")
+        assert (watched.app.picture.zoom, rung.times) == (602, 2)
+
+    watch(Slow(SHOWN), act, (120, 34), interval=60.0)

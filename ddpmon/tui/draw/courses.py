@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from rich.segment import Segment
 
-from ddpmon.report.peers import ShownLateness, compare
+from ddpmon.report.peers import Comparison, Row, ShownLateness, compare
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
+from ddpmon.tui.draw.zoom import Span
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -71,7 +72,7 @@ def plottable(detail: RankDetail, keys: Sequence[str]) -> list[Metric]:
     return [found[key] for key in keys if key in found]
 
 
-def span_of(detail: RankDetail, course: Course) -> tuple[float, float] | None:
+def span_of(detail: RankDetail, course: Course) -> Span | None:
     """The steps of the axis: to the rank's last step, from the first one on record at which this quantity is known.
 
     Its machine is read only while somebody watches, which may have begun later than the steps on record.
@@ -117,17 +118,18 @@ class RankPlots:
         return plot_lines(zoomed_curve(curve, self.zoom), width, height, self.look)
 
     def beside(
-        self, first: Metric, width: int, height: int, blamed: str | None, elsewhere: int
+        self, first: Metric, width: int, height: int, blamed: str | None, stacked: int
     ) -> tuple[list[Line], list[Metric]]:
         """The chosen metric large, below it as many others as there is room for; and the metrics that are left over.
 
-        What a finding blames comes first among the others. So many of them as `elsewhere` says have room elsewhere.
+        What a finding blames comes first among the others. Below the table there is room for so many as
+        `stacked` says: those are left over.
         """
         keys = sorted((each.key for each in METRICS), key=lambda key: key != blamed)
         others = [metric for metric in plottable(self.detail, keys) if metric != first]
         across = max(min(width // LEAST_WIDTH, 3, len(others)), 1)
         high = LEAST_ROWS + 2 if height >= 30 else LEAST_ROWS
-        down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-max(len(others) - elsewhere, 0) // across))
+        down = min(max((height - 2 * LEAST_ROWS) // high, 0), -(-max(len(others) - stacked, 0) // across))
         lines = self.plot(first, width, height - down * high)
         for row in range(down):
             lines += self._row(others[row * across : (row + 1) * across], across, width, high)
@@ -163,15 +165,23 @@ def stack_room(room: int) -> int:
     return max(room, 0) // (LEAST_ROWS + 2)
 
 
-def rank_plots(picture: ViewState, detail: RankDetail, found: Sequence[Finding] = ()) -> RankPlots:
-    """The plots of a rank with these findings, with the figures in their titles that the tables have."""
+def rank_plots(
+    picture: ViewState, detail: RankDetail, found: Sequence[Finding] = (), compared: Comparison | None = None
+) -> RankPlots:
+    """The plots of a rank with these findings, with the figures in their titles that the tables have.
+
+    `compared` is the rank beside the others, where that is known already.
+    """
+    rows = (compared or compare(picture.snapshot, [detail.rank])).rows
     since = next((finding.since_step for finding in found if finding.since_step is not None), None)
-    return RankPlots(detail, picture.look, _figures(picture.snapshot, detail, picture.look), since, picture.zoom)
+    return RankPlots(
+        detail, picture.look, _figures(picture.snapshot, detail.rank, rows, picture.look), since, picture.zoom
+    )
 
 
-def _figures(snapshot: Snapshot, detail: RankDetail, look: Look) -> dict[str, str]:
+def _figures(snapshot: Snapshot, rank: int, compared: Sequence[Row], look: Look) -> dict[str, str]:
     """`589, others 453` of each quantity, as the table of the rank beside the others has them; the lateness of now."""
-    rows = {row.quantity.name: row for row in compare(snapshot, [detail.rank]).rows}
+    rows = {row.quantity.name: row for row in compared}
     found = {metric.key: rows[metric.row or metric.name] for metric in METRICS if (metric.row or metric.name) in rows}
     said = {key: row.words(row.own[0]) for key, row in found.items() if math.isfinite(row.own[0])}
     said |= {
@@ -179,10 +189,10 @@ def _figures(snapshot: Snapshot, detail: RankDetail, look: Look) -> dict[str, st
         for key in said
         if math.isfinite(found[key].others)
     }
-    return {**said, "lateness": ShownLateness(snapshot).words([detail.rank], look.unknown)}
+    return {**said, "lateness": ShownLateness(snapshot).words([rank], look.unknown)}
 
 
-def _curve(course: Course, metric: Metric, span: tuple[float, float]) -> Curve:
+def _curve(course: Course, metric: Metric, span: Span) -> Curve:
     """The part of the course from the first step of the axis on, in the metric's unit."""
     seen = slice(int(np.searchsorted(course.step, span[0])), None)
     others = course.others[:, seen] * metric.factor

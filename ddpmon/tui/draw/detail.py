@@ -12,6 +12,7 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import age, count, figure, plural, size
 from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
+from ddpmon.report.peers import compare
 from ddpmon.report.trace import (
     collectives,
     device,
@@ -252,20 +253,20 @@ def _figures(
     plot_alone: bool,
 ) -> list[Line]:
     """The table of this and the others beside the plots; above one plot in narrow terminals."""
-    look = picture.look
-    known, drawn = offered(detail), rank_plots(picture, detail, found)
+    look, compared = picture.look, compare(picture.snapshot, [rank])
+    known, drawn = offered(detail), rank_plots(picture, detail, found, compared)
     first = next((each for each in known if each.key == metric), known[0] if known else METRICS[0])
     if plot_alone:
         return drawn.plot(first, width, room) if room >= PLOT_ALONE_LEAST else []
     if room < PLOT_LEAST:
-        return peer_lines(picture.snapshot, rank, width, room, look, found)
+        return peer_lines(picture.snapshot, rank, width, room, look, found, compared)
     if width < WIDE:
-        table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, found)
+        table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, found, compared)
         return [*table, *drawn.plot(first, width, room - len(table))]
     left_side = min(TABLE_WIDTH, width // 2)
     late = [finding.phase for finding in found if KINDS[finding.kind].late]  # where a rank is stuck is no lateness
     blamed = next((phase for phase in late if phase in PHASES), None)
-    table = peer_lines(picture.snapshot, rank, left_side, room, look, found)
+    table = peer_lines(picture.snapshot, rank, left_side, room, look, found, compared)
     below = room - len(table) - 1
     right_side, rest = drawn.beside(first, width - left_side - 1, room, blamed, stack_room(below))
     table += drawn.stacked(rest, left_side, below)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -12,6 +13,7 @@ from ddpmon.diagnose.alert import SEVERITIES, at_or_above
 from ddpmon.machine import GpuFigures
 from ddpmon.report.host_gpus import GpuState, Level
 from ddpmon.report.peers import RHYTHM
+from ddpmon.report.verdicts import about_machine, marked_ranks
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import FAINT, STRONG, USUAL, meter, title
@@ -84,9 +86,7 @@ GAUGES = (
 )  # fmt: skip
 
 
-def gpu_lines(
-    states: Sequence[GpuState], marked: dict[int, Finding], late: Sequence[str], width: int, look: Look
-) -> list[Line]:
+def gpu_lines(states: Sequence[GpuState], found: FoundOn, late: Sequence[str], width: int, look: Look) -> list[Line]:
     """Title, headings, and a row a GPU; `late` is the lateness of the latest rank on each."""
     names = list(dict.fromkeys(look.clean(state.gpu.name) for state in states if state.gpu.name))
     lines = [title("GPUs", ", ".join(names), width, look)]
@@ -95,7 +95,7 @@ def gpu_lines(
     lines.append(_headings(gauges, bars, cells, width, look))
     column = [f"{said:>{cells}} " if cells else "" for said in late]
     rows = zip(states, column, strict=True)
-    return [*lines, *(_row(state, marked, said, gauges, bars, width, look) for state, said in rows)]
+    return [*lines, *(_row(state, found, said, gauges, bars, width, look) for state, said in rows)]
 
 
 def late_cells(late: Sequence[str]) -> int:
@@ -128,14 +128,15 @@ def _headings(gauges: list[Gauge], bars: list[int], late: int, width: int, look:
 
 def _row(
     state: GpuState,
-    marked: dict[int, Finding],
+    found: FoundOn,
     late: str,
     gauges: list[Gauge],
     bars: list[int],
     width: int,
     look: Look,
 ) -> Line:
-    glyph, style = gpu_glyph(state, marked, look)
+    glyph, style = gpu_glyph(state, found, look)
+    warned = told_style(state, found.told, look)[1]
     line: Line = [Segment(f" {glyph}", style), Segment(f"{state.gpu.index:>3} ", look.text), _ranks(state, look)]
     line += [Segment(late, look.dim if late.strip() == look.unknown else look.text)] if late else []
     for gauge, bar in zip(gauges, bars, strict=True):
@@ -145,9 +146,9 @@ def _row(
         number = clip(text, gauge.number - 1, look.glyphs.more)
         line.append(Segment(f"{number:>{gauge.number}}", look.dim if text == look.unknown else look.text))
     line.append(Segment("  ", look.text))
-    for place, (level, word) in enumerate(state.remarks):
-        tone = style if level == "warning" else level_style(level, look)[1]
-        line.append(Segment(f"{', ' if place else ''}{look.clean(word)}", tone))
+    for index, (level, word) in enumerate(state.remarks):
+        tone = warned if level == "warning" else level_style(level, look)[1]
+        line.append(Segment(f"{', ' if index else ''}{look.clean(word)}", tone))
     return cut(line, width, Segment(look.glyphs.more, look.dim))
 
 
@@ -165,17 +166,45 @@ def level_style(level: Level, look: Look) -> tuple[str, Style]:
     return (look.glyphs.mark, look.accent) if level == "warning" else (look.glyphs.note, look.dim)
 
 
-def gpu_glyph(state: GpuState, marked: dict[int, Finding], look: Look) -> tuple[str, Style]:
-    """The sign before a GPU: that of the worst finding about a rank on it, else that of its own state.
+class FoundOn(NamedTuple):
+    """The worst lasting finding on each rank.
 
-    A finding tells how bad it is what the state shows; only that a GPU is broken is as bad whatever is found.
+    Attributes:
+        worst: of all findings.
+        told: of those that tell of its host, its GPU or a process there.
+    """
+
+    worst: dict[int, Finding]
+    told: dict[int, Finding]
+
+
+def found_on(findings: Sequence[Finding]) -> FoundOn:
+    """The worst of these findings on each rank."""
+    return FoundOn(marked_ranks(findings), marked_ranks(about_machine(findings)))
+
+
+def gpu_glyph(state: GpuState, found: FoundOn, look: Look) -> tuple[str, Style]:
+    """The sign before a GPU: that of a loud finding about a rank on it, else that of its own state.
+
+    Only that a GPU is broken is as bad whatever is found.
     """
     level = state.remarks[0][0] if state.remarks else "note"
-    found = max((marked[rank] for rank in state.ranks if rank in marked), key=_severity, default=None)
-    if level == "broken" or (level == "warning" and found is None):
+    if level == "broken":
         return level_style(level, look)
-    loud = found is not None and (level == "warning" or at_or_above(found.severity, "warning"))
-    return finding_style(found, look) if loud and found is not None else (" ", look.text)
+    worst = _worst(state, found.worst)
+    if worst is not None and at_or_above(worst.severity, "warning"):
+        return finding_style(worst, look)
+    return told_style(state, found.told, look) if level == "warning" else (" ", look.text)
+
+
+def told_style(state: GpuState, told: dict[int, Finding], look: Look) -> tuple[str, Style]:
+    """How a warning of a GPU's state is marked: as the worst finding that tells of it, else as what stands out."""
+    finding = _worst(state, told)
+    return level_style("warning", look) if finding is None else finding_style(finding, look)
+
+
+def _worst(state: GpuState, marked: dict[int, Finding]) -> Finding | None:
+    return max((marked[rank] for rank in state.ranks if rank in marked), key=_severity, default=None)
 
 
 def _severity(finding: Finding) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.format import known
 from ddpmon.report.base_step import of_base
 from ddpmon.run.medians import median, row_medians
 from ddpmon.snapshot import Heat, Ints, Metric
@@ -46,7 +47,8 @@ def _of_step(heat: Heat, values: F32) -> F32:
 
 
 def _above_typical(heat: Heat, values: F32) -> F32:
-    return values * np.float32(100 / (median(heat.values) or np.nan)) - np.float32(100)
+    typical = heat.typical if known(heat.typical) else median(heat.values)
+    return values * np.float32(100 / (typical or np.nan)) - np.float32(100)
 
 
 def _below_others(heat: Heat, values: F32) -> F32:

@@ -78,9 +78,14 @@ def _elapsed(run: RunView, look: Look) -> Line:
 
 
 def _rate(picture: ViewState) -> list[Line]:
-    """How often the store is read, when that is not once a second."""
+    """How often the store is read, when that is not once a second; a recording is not read from a store."""
     every = picture.interval
-    return [] if every == 1 else [[Segment(f"every {every:g} s", picture.look.dim)]]
+    replay = picture.snapshot.replay
+    return (
+        []
+        if every == 1 or (replay is not None and not replay.is_live)
+        else [[Segment(f"every {every:g} s", picture.look.dim)]]
+    )
 
 
 def _coverage(picture: ViewState, look: Look) -> list[Line]:
@@ -133,15 +138,17 @@ def calm_style(snapshot: Snapshot, look: Look) -> tuple[str, Style]:
     return (look.glyphs.finished if is_even(snapshot) else look.glyphs.note), look.text
 
 
-def no_findings_for(snapshot: Snapshot, who: Sequence[int], look: Look, whose: str, *, well: bool) -> tuple[str, str]:
-    """The sign and the words where there is no finding about a rank or a host with the ranks `who`.
+def no_findings_for(snapshot: Snapshot, ranks: Sequence[int], look: Look, whose: str, *, well: bool) -> tuple[str, str]:
+    """The sign and the words where there is no finding about a rank or a host with these ranks.
 
-    A tick where it is known to be well: not of ranks that cannot be compared.
+    A tick where it is known to be well: not of ranks that cannot be compared with the others.
     """
     if not is_judged(snapshot):
         return look.glyphs.note, "not enough evidence yet"
-    sign = look.glyphs.finished if well and are_compared(snapshot, who) else look.glyphs.note
-    return sign, not_compared_words(snapshot, who, whose) or f"no findings for this {whose}"
+    alone = snapshot.run is not None and snapshot.run.world_size == 1
+    well = well and (alone or are_compared(snapshot, ranks))
+    sign = look.glyphs.finished if well else look.glyphs.note
+    return sign, not_compared_words(snapshot, ranks, whose) or f"no findings for this {whose}"
 
 
 def finding_style(finding: Finding, look: Look) -> tuple[str, Style]:

@@ -15,6 +15,7 @@ from ddpmon.format import count, figure, pct, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE, noise_ms
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import onsets
+from ddpmon.run.medians import median
 from ddpmon.snapshot import Heat
 from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_ranks
 from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels, quantise, value_at
@@ -105,8 +106,9 @@ def shown_heat(picture: ViewState) -> Heat | None:
     heat = picture.snapshot.chosen_heat or picture.snapshot.heat
     if heat is None or not 0 < picture.zoom < len(heat.step):
         return heat
-    newest = slice(-picture.zoom, None)
-    return replace(heat, step=heat.step[newest], values=heat.values[:, newest], base_ms=heat.base_ms[newest])
+    newest, typical = slice(-picture.zoom, None), median(heat.values) if heat.metric == "work" else heat.typical
+    values, base_ms = heat.values[:, newest], heat.base_ms[newest]
+    return replace(heat, step=heat.step[newest], values=values, base_ms=base_ms, typical=typical)
 
 
 def _nothing(look: Look) -> list[Line]:

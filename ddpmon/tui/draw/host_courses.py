@@ -46,11 +46,11 @@ def host_courses(picture: ViewState, number: int, width: int, height: int) -> li
     if detail is None or detail.rank not in node.ranks:
         wanted = plotted_rank(snapshot, number)
         return lines if wanted is None else [*lines, reading_line(wanted, look)]
-    found = [finding for rank, finding in marked_ranks(snapshot.findings).items() if rank == detail.rank]
+    named = marked_ranks(snapshot.findings).get(detail.rank)
     few = snapshot.ranks is None or len(snapshot.ranks) <= FEW
     shaded = "shaded: the others" if few else "shaded: nine in ten of the others"
     lines.append(title(f"rank {detail.rank} and its machine", shaded, width, look))
-    drawn = rank_plots(picture, detail, found)
+    drawn = rank_plots(picture, detail, [] if named is None else [named])
     return [*lines, *drawn.grid(plottable(detail, MACHINE), width, height - len(lines))]
 
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.format import age, figure, pct, plural, size
-from ddpmon.machine import Disk, GpuProcess, HostFigures, HostProcess, Nic, Process, TakenPort
-from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, rank_span, whose
-from ddpmon.report.host_summary import free_share, host_words, is_hog, is_tight, known_sum, memory_pct, received, sent
+from ddpmon.machine import Disk, HostFigures, Nic, TakenPort
+from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, rank_span
+from ddpmon.report.host_summary import free_share, host_words, is_tight, known_sum, memory_pct, received, sent
 from ddpmon.report.peers import ShownLateness
-from ddpmon.report.verdicts import about_host, is_past, marked_ranks, named_processes
+from ddpmon.report.verdicts import about_host, about_machine, is_past, marked_ranks
 from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
-from ddpmon.tui.draw.gpu_table import gpu_glyph, gpu_lines
+from ddpmon.tui.draw.gpu_table import found_on, gpu_lines
 from ddpmon.tui.draw.header import LATE_HOST_S, finding_style, no_findings_for
+from ddpmon.tui.draw.host_processes import cpu_user_lines, gpu_process_lines
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import dimmed, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -27,123 +28,9 @@ from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
 HALF_LEAST = 90  # cells of each of two blocks beside each other
-MOST = 12  # of the users of CPU
-WHO, USER = 14, 10
-STRANGER, UNCLEAR = "foreign", "hidden"
 NAME = 18
 UNIT = re.compile(r"_(pct|w|c|mhz|1m)$")
 SENTENCES = 3
-Sign = tuple[str, Style]
-
-
-def gpu_process_lines(
-    states: Sequence[GpuState], ours: ProcessRoles, found: Sequence[Finding], width: int, look: Look
-) -> list[Line]:
-    """Every process on every GPU, and what is known where processes cannot be seen; `found` is about the host."""
-    named = named_processes(found)
-    listed = [(state, on, strange) for state in states for on, strange in state.listed()]
-    lines = [title("on the GPUs", "", width, look)]
-    if listed:
-        heading = _heading("gpu", ("GiB", "SM %"), look, width)
-        listed.sort(key=lambda row: (not row[2], row[0].gpu.index))
-        lines += [
-            heading,
-            *(
-                _on_gpu(state, on, _sign(on.process, named, look) if loud else None, ours, width, look)
-                for state, on, loud in listed
-            ),
-        ]
-    for state in states:
-        more = (state.gpu.process_count or 0) - len(state.gpu.processes or ())
-        if state.gpu.processes is not None and more > 0:
-            lines.append(fit([Segment(f"{state.gpu.index:>5}  and {more:,} more", look.dim)], width))
-    lines += _unseen(states, marked_ranks(found), width, look)
-    return lines if len(lines) > 1 else [*lines, fit([Segment("  no process is on them", look.dim)], width)]
-
-
-def _sign(process: Process, named: Mapping[int, Finding], look: Look) -> Sign:
-    """How a foreign process is marked: as the worst finding that names it, else as something that stands out."""
-    finding = named.get(process.pid)
-    return (look.glyphs.mark, look.accent) if finding is None else finding_style(finding, look)
-
-
-def _on_gpu(state: GpuState, on: GpuProcess, sign: Sign | None, ours: ProcessRoles, width: int, look: Look) -> Line:
-    who = whose(on.process, ours)
-    known = who or (STRANGER if sign else UNCLEAR if state.hidden else on.kind)
-    figures = (figure(on.memory / 2**30) if on.memory is not None else look.unknown, _whole(on.sm_pct, look))
-    return _row(str(state.gpu.index), known, sign, on.process, figures, width, look)
-
-
-def _whole(value: float | None, look: Look) -> str:
-    return look.unknown if value is None else f"{value:.0f}"
-
-
-def _row(
-    first: str, who: str, sign: Sign | None, process: Process, figures: tuple[str, str], width: int, look: Look
-) -> Line:
-    """One process, with a sign if it stands out; foreign words are cleaned and cut."""
-    ours = who.startswith("rank")
-    glyph, style = sign or (" ", look.text if ours else look.dim)
-    more = look.glyphs.more
-    user = look.clean(process.user) if process.user else look.unknown
-    command = look.clean(process.command) if process.command else look.unknown
-    line: Line = [
-        Segment(f" {glyph}{first:>3} ", style),
-        Segment(left(who, WHO, more), look.strong if ours else style),
-        Segment(f"{process.pid:>8} ", style),
-        Segment(left(user, USER, more), style if sign else look.dim),
-        *(Segment(f"{text:>{cells}}", look.dim if text == look.unknown else style)
-          for text, cells in zip(figures, (10, 6), strict=True)),
-        Segment(f"  {command}", style if sign else look.dim),
-    ]  # fmt: skip
-    return cut(line, width, Segment(more, look.dim))
-
-
-def _heading(first: str, figures: tuple[str, str], look: Look, width: int) -> Line:
-    text = f"{first:>5} {'who':<{WHO}}{'pid':>8} {'user':<{USER}}{figures[0]:>10}{figures[1]:>6}  command"
-    return fit([Segment(text, look.dim)], width)
-
-
-def _unseen(states: Sequence[GpuState], marked: dict[int, Finding], width: int, look: Look) -> list[Line]:
-    """GPUs whose processes cannot be told apart: what of their memory our ranks do not account for."""
-    unseen = [state for state in states if state.hidden or state.gpu.processes is None]
-    lines: list[Line] = []
-    for state in [state for state in unseen if state.crowded]:
-        said = f"GPU {state.gpu.index}: {_why(state)}; {size(state.untold)} not held by our ranks' torch"
-        lines += paragraph(said, *gpu_glyph(state, marked, look), width, look)
-    calm: dict[str, list[GpuState]] = {}
-    for state in [state for state in unseen if not state.crowded]:
-        calm.setdefault(_why(state), []).append(state)
-    for why, alike in calm.items():
-        most = max((state.untold for state in alike if state.untold is not None), default=None)
-        rest = "" if most is None else f"; at most {size(most)} not held by our ranks' torch"
-        where = f"GPU{'s' if len(alike) > 1 else ''} {number_span([state.gpu.index for state in alike])}"
-        said = f"{where}: {why}{rest}"
-        lines += paragraph(said, look.glyphs.note, look.dim, width, look)
-    return lines
-
-
-def _why(state: GpuState) -> str:
-    reason = state.gpu.unread.get("processes", "")
-    return "processes hidden" if state.hidden else f"processes not read{f' ({reason})' if reason else ''}"
-
-
-def cpu_user_lines(
-    processes: Sequence[HostProcess], ours: ProcessRoles, found: Sequence[Finding], width: int, look: Look
-) -> list[Line]:
-    """The processes that use most CPU, in percent of one core; `found` is about the host."""
-    if not processes:
-        return []
-    lines = [title("on the CPUs", "top CPU users", width, look)]
-    lines.append(_heading("", ("GiB", "CPU %"), look, width))
-    named = named_processes(found)
-    for used in processes[:MOST]:
-        who = whose(used.process, ours) or STRANGER
-        resident = figure(used.rss_bytes / 2**30) if used.rss_bytes is not None else look.unknown
-        figures = (resident, _whole(used.cpu_pct, look))
-        sign = _sign(used.process, named, look) if is_hog(used, ours) else None
-        lines.append(_row("", who, sign, used.process, figures, width, look))
-    return lines
 
 
 def per_second(rate: float | None, unknown: str) -> str:
@@ -270,7 +157,7 @@ def _ranks(
     """Its GPUs with the ranks on them, and the other ranks; and the rank of each line, counted from the page's top."""
     marked, ranks, lateness = marked_ranks(snapshot.findings), snapshot.ranks, ShownLateness(snapshot)
     late = [look.clean(lateness.words(state.ranks, look.unknown)) for state in states]
-    lines = gpu_lines(states, marked, late, width, look) if states else []
+    lines = gpu_lines(states, found_on(snapshot.findings), late, width, look) if states else []
     by_rank = {state.ranks[0]: above + TABLE_HEAD + place for place, state in enumerate(states) if state.ranks}
     links = {line: rank for rank, line in by_rank.items()}
     if ranks is None:
@@ -302,8 +189,8 @@ def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> lis
     lines = [line for finding in found[:SENTENCES] for line in _sentence(finding, width, look)]
     more = len(found) - SENTENCES
     lines += [[Segment(f"   {more:,} more  [5]", look.dim)]] if more > 0 else []
-    words = "; ".join(host_words(node.figures))
-    sign = finding_style(found[0], look) if found else (look.glyphs.mark, look.accent)
+    words, told = "; ".join(host_words(node.figures)), about_machine(found)
+    sign = finding_style(told[0], look) if told else (look.glyphs.mark, look.accent)
     lines += paragraph(words, *sign, width, look) if words else []
     over = snapshot.run is not None and is_over(snapshot.run.state)
     glyph, calm = no_findings_for(snapshot, node.ranks, look, "host", well=over or _is_fresh(node))

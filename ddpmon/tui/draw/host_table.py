@@ -16,10 +16,10 @@ from ddpmon.report.finding_rows import what, who
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
 from ddpmon.report.peers import RHYTHM, ShownLateness, rhythms
-from ddpmon.report.verdicts import is_past, is_standing_still, marked_hosts, marked_ranks
+from ddpmon.report.verdicts import about_machine, is_past, is_standing_still, marked_hosts
 from ddpmon.snapshot import NodeView, Snapshot
 from ddpmon.tui.draw.bands import FRAME
-from ddpmon.tui.draw.gpu_table import gpu_glyph
+from ddpmon.tui.draw.gpu_table import found_on, gpu_glyph
 from ddpmon.tui.draw.header import LATE_HOST_S, finding_style
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.host_cells import CellMetric, cell, cell_words, level_of, metric_of, middle_of, odd_one, values_of
@@ -183,7 +183,8 @@ class _Page:
         self.nodes = {node.node: node for node in snapshot.nodes}
         self.sheet = host_sheet(snapshot, metric, width, sort)
         self.hosts = marked_hosts(snapshot.findings, snapshot.nodes)
-        self.ranks = marked_ranks(snapshot.findings)
+        self.told = marked_hosts(about_machine(snapshot.findings), snapshot.nodes)
+        self.ranks = found_on(snapshot.findings)
         self.lateness = ShownLateness(snapshot)
         self.middle = middle_of(metric, snapshot)
         self.over = is_past(snapshot)  # the last values stand then, dim
@@ -210,9 +211,7 @@ class _Page:
     def _host(self, node: NodeView, old: bool, under_cursor: bool) -> Line:
         look, sheet, figures = self.look, self.sheet, node.figures
         finding = self.hosts.get(node.node)
-        glyph, style = finding_style(finding, look) if finding else (" ", look.text)
-        if finding is None and host_words(figures):
-            glyph, style = look.glyphs.mark, look.accent
+        glyph, style = self._sign(node, stands_out=bool(host_words(figures)))
         name = left(look.clean(node.host) or look.unknown, sheet.host, look.glyphs.more)
         loud = finding is not None and finding.severity != "info"
         line: Line = [
@@ -225,6 +224,14 @@ class _Page:
             words = self._late(node) if name == "late" else self._odd(node) if name == ODD else WORDS[name](node)
             line.append(self._number(words, cells, old, loud=loud and name == "late"))
         return [*line, Segment(" ", look.text)]
+
+    def _sign(self, node: NodeView, *, stands_out: bool) -> tuple[str, Style]:
+        """The sign of its worst finding; where something stands out on it, a note counts only if it tells of that."""
+        finding, look = self.hosts.get(node.node), self.look
+        if stands_out and (finding is None or finding.severity == "info"):
+            finding = self.told.get(node.node)
+            return (look.glyphs.mark, look.accent) if finding is None else finding_style(finding, look)
+        return (" ", look.text) if finding is None else finding_style(finding, look)
 
     def _late(self, node: NodeView) -> str | None:
         """Lateness of its latest rank."""
@@ -249,8 +256,7 @@ class _Page:
         cells = self._cells(node, states if self.metric.of_gpu is not None else [])
         room = self.width - sheet.lead - sheet.cells * sheet.cell - 2
         said = [look.clean(words) for words in self._remarks(node, states)] if room >= REMARK_LEAST - 2 else []
-        finding = self.hosts.get(node.node)
-        style = look.accent if finding is None else finding_style(finding, look)[1]
+        _, style = self._sign(node, stands_out=len(said) > (node.node in self.hosts))
         return [*cells, Segment(" "), Segment(_fitting(said, room, look) if said else "", style)]
 
     def _cells(self, node: NodeView, states: list[GpuState]) -> Line:
@@ -276,7 +282,7 @@ class _Page:
     def _glyph(self, node: NodeView, states: list[GpuState], place: int) -> tuple[str, Style]:
         if states:
             return gpu_glyph(states[place], self.ranks, self.look)
-        finding = self.ranks.get(node.ranks[place]) if place < len(node.ranks) else None
+        finding = self.ranks.worst.get(node.ranks[place]) if place < len(node.ranks) else None
         return finding_style(finding, self.look) if finding else (" ", self.look.text)
 
     def _remarks(self, node: NodeView, states: list[GpuState]) -> list[str]:

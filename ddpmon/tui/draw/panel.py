@@ -76,22 +76,34 @@ def beginning(
         width: cells of the axis.
         look: how it is drawn.
     """
-    sign, dot = look.glyphs.mark, look.glyphs.dot
+    sign = look.glyphs.mark
     inside = [_at(column, text, width, look) for column, text in onsets if column >= 0]
     alone = [(column, sign, True) for column, _ in onsets if column >= 0]
     before = next((text for column, text in onsets if column < 0), None)
     if before is not None:
-        forms = [*(f"{label} {dot} {sign} since {before}" for label in first), f"{first[-1]} {dot} {sign} {before}"]
-        return [(0, next((form for form in forms if len(form) <= width * 2 // 3), forms[-1]), True), *inside, *alone]
+        return [(0, _with_earlier(first, before, width, look), True), *inside, *alone]
     nearest = min(inside, default=(width, "", False))
-    for label in first:
-        if len(label) + APART <= nearest[0] or not inside:
-            return [(0, label, False), *inside, *alone]
-    at, text, _ = nearest
-    is_first = at == 0 and text.split()[1] == first[-1]
-    forms = [f"{sign} {first[-2]}"] if is_first else [f"{text} {dot} {label}" for label in first[-2:]]
-    begun = next((form for form in forms if at + len(form) <= width * 2 // 3), forms[-1])
-    return [(at, begun, True), *(each for each in inside if each is not nearest), *alone]
+    label = next((each for each in first if len(each) + APART <= nearest[0] or not inside), None)
+    if label is not None:
+        return [(0, label, False), *inside, *alone]
+    joined = (nearest[0], _joined(nearest, first, width, look), True)
+    return [joined, *(each for each in inside if each is not nearest), *alone]
+
+
+def _with_earlier(first: Sequence[str], before: str, width: int, look: Look) -> str:
+    """The first step with what began before it: `step 133 · ▲ since 60`, in short `133 · ▲ 60`."""
+    sign, dot = look.glyphs.mark, look.glyphs.dot
+    forms = [*(f"{label} {dot} {sign} since {before}" for label in first), f"{first[-1]} {dot} {sign} {before}"]
+    return next((form for form in forms if len(form) <= width * 2 // 3), forms[-1])
+
+
+def _joined(nearest: tuple[int, str, bool], first: Sequence[str], width: int, look: Look) -> str:
+    """The label of the nearest trouble, which leaves the first step no room, with the first step behind it."""
+    column, text, _ = nearest
+    if column == 0 and text.split()[1] == first[-1]:
+        return f"{look.glyphs.mark} {first[-2]}"
+    forms = [f"{text} {look.glyphs.dot} {label}" for label in first[-2:]]
+    return next((form for form in forms if column + len(form) <= width * 2 // 3), forms[-1])
 
 
 def _at(column: int, text: str, width: int, look: Look) -> tuple[int, str, bool]:

@@ -42,15 +42,21 @@ def _difference(own: float, other: float, row: Row, look: Look) -> str:
 
 
 def peer_lines(
-    snapshot: Snapshot, rank: int, width: int, room: int, look: Look, findings: Sequence[Finding] = ()
+    snapshot: Snapshot,
+    rank: int,
+    width: int,
+    room: int,
+    look: Look,
+    findings: Sequence[Finding] = (),
+    compared: Comparison | None = None,
 ) -> list[Line]:
     """Title and a row a quantity: this rank, the median of the others, the difference; at most `room` lines.
 
-    What one of the `findings` blames is marked.
+    What one of the `findings` blames is marked. `compared` is the rank beside the others, where that is known already.
     """
     if room < 2:
         return []
-    rows = _fitting(compare(snapshot, [rank]).rows, room - 1, [rank], findings)
+    rows = _fitting((compared or compare(snapshot, [rank])).rows, room - 1, [rank], findings)
     name = NAME if width >= NAME + 3 * NUMBER_LEAST + 2 else NAME_LEAST + 2
     number = min(NUMBER, max((width - name - 2) // 3, NUMBER_LEAST))
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"

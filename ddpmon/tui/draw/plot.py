@@ -14,9 +14,10 @@ from rich.segment import Segment
 from ddpmon.format import count
 from ddpmon.run.medians import median
 from ddpmon.snapshot import Floats
+from ddpmon.tui.draw.beyond import axis_end, beyond_words, with_signs
 from ddpmon.tui.draw.panel import axis, beginning, title
 from ddpmon.tui.draw.scale import Scale, label, ticked
-from ddpmon.tui.draw.zoom import in_sight, part, span_words, with_part
+from ddpmon.tui.draw.zoom import Span, in_sight, span_words, steps_in, with_span
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
 
@@ -84,12 +85,13 @@ class Curve:
         low: lower edge of the band, or None.
         high: upper edge of the band, or None.
         span: the first and last step of the axis; the points' own when None.
-        part: which part of all steps on record it is, for the title where there is room; empty for all of them.
+        span_words: which part of all steps on record it is, for the title where there is room; empty for all of them.
         floor: the axis reaches down to this at least.
         ceiling: the axis reaches up to this at least.
         onsets: steps that are marked on the axis.
         times: steps with their times of day, the one that matters most first; they stand where there is room.
         is_filled: the area between the line and 0 is hatched.
+        is_cut: the values are durations in ms, and the axis may end below a few that are far above all others.
     """
 
     name: str
@@ -98,20 +100,21 @@ class Curve:
     value: Floats
     low: Floats | None = None
     high: Floats | None = None
-    span: tuple[float, float] | None = None
-    part: str = ""
+    span: Span | None = None
+    span_words: str = ""
     floor: float | None = None
     ceiling: float | None = None
     onsets: tuple[int, ...] = ()
     times: tuple[tuple[int, str], ...] = ()
     is_filled: bool = False
+    is_cut: bool = False
 
 
 def plot_lines(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
     """Title, plot with a free column at its right, and the axis of steps where there is room for it."""
-    lines = [title(with_part(curve.name, curve.part, curve.remark, width), curve.remark, width, look)]
     rows, columns = height - 1 - (height >= AXIS_LEAST), width - GUTTER - 1
     span, scale = _span(curve), scale_of(curve, rows)
+    lines = [_title(curve, scale, width, look)]
     if rows < 1 or columns < 2 or span is None or scale is None:
         return fit_all([*lines, [Segment(f"{look.unknown:>5}", look.dim)]], width, height)
     lines += _said_of_end(body(curve, columns, rows, scale, span, look), curve, span, columns, look)
@@ -120,19 +123,31 @@ def plot_lines(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
     return fit_all(lines, width, height)
 
 
+def _title(curve: Curve, scale: Scale | None, width: int, look: Look) -> Line:
+    """The name, what lies beyond the axis, which part of the steps it is, and the remark."""
+    beyond = "" if scale is None else said_beyond(curve, scale)[0]
+    name = with_span(curve.name, beyond, curve.remark, width)
+    return title(with_span(name, curve.span_words, curve.remark, width), curve.remark, width, look)
+
+
+def said_beyond(curve: Curve, scale: Scale) -> tuple[str, str]:
+    """What to say of the highest value beyond the axis, in full and in short; empty without any."""
+    return beyond_words(curve.step, curve.value, scale.high) if curve.is_cut else ("", "")
+
+
 def zoomed_curve(curve: Curve, steps: int) -> Curve:
     """The curve over its last `steps` steps, 0 for all of them."""
     whole = _span(curve)
     span = None if whole is None else in_sight(whole, steps)
     if whole is None or span is None or span == whole:
         return curve
-    here = part(curve.step, span)
+    here = steps_in(span, curve.step)
     low, high = (None if edge is None else edge[here] for edge in (curve.low, curve.high))
     cut = replace(curve, step=curve.step[here], value=curve.value[here], low=low, high=high, span=span)
-    return replace(cut, part=span_words(span, whole))
+    return replace(cut, span_words=span_words(span, whole))
 
 
-def _said_of_end(rows: list[Line], curve: Curve, span: tuple[float, float], columns: int, look: Look) -> list[Line]:
+def _said_of_end(rows: list[Line], curve: Curve, span: Span, columns: int, look: Look) -> list[Line]:
     """The plot with `not known since step 35` in its empty end, where that has room.
 
     A series whose points lie as far apart, such as a loss that is logged every 100 steps, has no empty end.
@@ -149,7 +164,7 @@ def _said_of_end(rows: list[Line], curve: Curve, span: tuple[float, float], colu
     return [*rows[:middle], [*before, Segment(words, look.dim), *after], *rows[middle + 1 :]]
 
 
-def _marks(curve: Curve, span: tuple[float, float], columns: int, look: Look) -> list[tuple[int, str, bool]]:
+def _marks(curve: Curve, span: Span, columns: int, look: Look) -> list[tuple[int, str, bool]]:
     """The onsets, the ends of the axis, and times of day between them."""
 
     def place(step: int) -> int:
@@ -163,7 +178,7 @@ def _marks(curve: Curve, span: tuple[float, float], columns: int, look: Look) ->
     return marks + [(place(step) - len(text) // 2, text, False) for step, text in times]
 
 
-def _span(curve: Curve) -> tuple[float, float] | None:
+def _span(curve: Curve) -> Span | None:
     if curve.span is not None:
         return curve.span
     return (float(curve.step[0]), float(curve.step[-1])) if len(curve.step) else None
@@ -176,7 +191,7 @@ def scale_of(curve: Curve, rows: int) -> Scale | None:
     values = values[np.isfinite(values)]
     if not values.size:
         return None
-    low, high = float(values.min()), float(values.max())
+    low, high = float(values.min()), axis_end(values) if curve.is_cut else float(values.max())
     if curve.floor is not None:
         low = min(low, curve.floor)
     if curve.ceiling is not None:
@@ -189,7 +204,7 @@ def scale_of(curve: Curve, rows: int) -> Scale | None:
     return ticked(low, high, rows)
 
 
-def body(curve: Curve, columns: int, rows: int, scale: Scale, span: tuple[float, float], look: Look) -> list[Line]:
+def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: Look) -> list[Line]:
     """The plot itself with its tick labels and a faint grid line at each of them, `GUTTER + columns` wide."""
     fine = 1 if look.ascii_only else 2
     low, high = decimate(curve.step, curve.value, columns * fine, span)
@@ -203,7 +218,9 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: tuple[float,
     cells = _ascii(line, band, rows) if look.ascii_only else _dotted(line, band, zero, columns, rows, look)
     labels, grid = _labels(scale, rows), look.glyphs.grid
     drawn = [(signs.replace(" ", grid) if row in labels else signs, kinds) for row, (signs, kinds) in enumerate(cells)]
-    return [_gutter(labels.get(row), look) + _styled(*each, look) for row, each in enumerate(drawn)]
+    lines = [_gutter(labels.get(row), look) + _styled(*each, look) for row, each in enumerate(drawn)]
+    beyond = curve.step[curve.value > scale.high] if curve.is_cut else np.zeros(0)
+    return [with_signs(lines[0], beyond, span, GUTTER, columns, look), *lines[1:]] if beyond.size else lines
 
 
 Edges = tuple[Floats, Floats]
@@ -216,7 +233,7 @@ def _normal(values: Floats, scale: Scale) -> Floats:
     return (values - scale.low) / (scale.high - scale.low)
 
 
-def decimate(step: Floats, value: Floats, columns: int, span: tuple[float, float]) -> Edges:
+def decimate(step: Floats, value: Floats, columns: int, span: Span) -> Edges:
     """Lowest and highest value in each column, joined to the next point unless data is missing between them."""
     low, high = np.full(columns, np.nan), np.full(columns, np.nan)
     seen = np.isfinite(value) & np.isfinite(step)

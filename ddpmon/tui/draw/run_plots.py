@@ -160,7 +160,8 @@ def _in_its_place(picture: ViewState) -> Curve | None:
         curves = _curves(picture, -1, lateness=False)
         return curves[-1] if len(curves) > 1 else None
     now = figure(figures_now(picture.snapshot).allreduce_ms, "")
-    return _completed(picture, Curve("all-reduce, ms", now, timeline.step.astype(np.float64), timeline.allreduce_ms))
+    step = timeline.step.astype(np.float64)
+    return _completed(picture, Curve("all-reduce, ms", now, step, timeline.allreduce_ms, is_cut=True))
 
 
 def _why_unknown(snapshot: Snapshot) -> str:
@@ -184,7 +185,7 @@ def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
     speed = figure(job.throughput) if known(job.throughput) else ""
     step_ms = figure(job.step_ms) if known(job.step_ms) else ""
     curves = [
-        Curve("step time, ms", step_ms, series.step, series.step_ms),
+        Curve("step time, ms", step_ms, series.step, series.step_ms, is_cut=True),
         Curve(f"loss{source}", loss_words(job.loss, ""), series.step, series.loss, series.loss_low, series.loss_high),
         Curve(picture.look.clean(job.throughput_unit), speed, series.step, series.throughput),
     ]

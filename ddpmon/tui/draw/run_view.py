@@ -7,7 +7,6 @@ from rich.segment import Segment
 from ddpmon.report.run_about import Section, about
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.panel_sizes import WIDE
-from ddpmon.tui.draw.run_plots import run_plots
 from ddpmon.tui.lines import Line, fit, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -18,19 +17,8 @@ HOURS = "used and lost"  # what the name of the section of hours ends in
 WATCHING = "store and watching"  # stands in the column that is shorter without it
 
 
-def run_lines(picture: ViewState, width: int, height: int = 0) -> list[Line]:
-    """All sections, as many lines as it takes, in wide terminals in two columns; the run's plots below them.
-
-    Args:
-        picture: what is drawn.
-        width: cells.
-        height: lines that there are in all; plots fill what is left of them.
-    """
-    lines = _sections(picture, width)
-    return [*lines, *run_plots(picture, width, height - len(lines))]
-
-
-def _sections(picture: ViewState, width: int) -> list[Line]:
+def run_lines(picture: ViewState, width: int) -> list[Line]:
+    """All sections, as many lines as it takes, in wide terminals in two columns."""
     look, sections = picture.look, about(picture.snapshot)
     if not sections:
         waiting = picture.snapshot.link.message or "no run has been read yet"

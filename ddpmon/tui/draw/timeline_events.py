@@ -39,7 +39,11 @@ def event_rows(whole: Snapshot, timeline: Timeline, span: Span, columns: int, ro
     many have no room. What begins behind an axis that ends before the last step on record is left out.
     """
     end = span[1] if span[1] < timeline.step[-1] else math.inf
-    lasting = (*_beginnings(whole, span, look), *_ends(whole, span, look), *_restarts(timeline, span, look))
+    lasting = (
+        *_beginnings(whole, timeline, span, look),
+        *_ends(whole, timeline, span, look),
+        *_restarts(timeline, span, look),
+    )
     named = [Event(mark.step, look.glyphs.note, look.clean(mark.name)[:16]) for mark in timeline.marks[::-1]]
     found, named = (
         [each for each in lasting if each.step <= end],
@@ -112,10 +116,15 @@ class _Axis(NamedTuple):
         return True
 
 
-def _beginnings(whole: Snapshot, span: Span, look: Look) -> Iterator[Event]:
+def _is_hidden(step: float, timeline: Timeline, span: Span) -> bool:
+    """Whether a step lies behind an axis that ends before the last step on record."""
+    return step > span[1] and span[1] < timeline.step[-1]
+
+
+def _beginnings(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
     for finding in whole.findings:
         since, over = _began(whole, finding), finding.cleared_at_step
-        lasts = over is None or over > span[1]
+        lasts = over is None or _is_hidden(over, timeline, span)
         if since is not None and (lasts or span[0] <= since):
             sign = finding_style(finding, look)[0] if lasts else look.glyphs.mark
             bound = ", or before" if finding.since_is_bound else ""
@@ -124,11 +133,12 @@ def _beginnings(whole: Snapshot, span: Span, look: Look) -> Iterator[Event]:
             yield Event(since, sign, f"{words}{bound}{earlier}", lasts and finding.severity != "info")
 
 
-def _ends(whole: Snapshot, span: Span, look: Look) -> Iterator[Event]:
+def _ends(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
     for finding in whole.findings:
-        if finding.cleared_at_step is not None and span[0] <= finding.cleared_at_step <= span[1]:
+        over = finding.cleared_at_step
+        if over is not None and span[0] <= over and not _is_hidden(over, timeline, span):
             whom = look.clean(_whom(finding) or what(finding))
-            yield Event(finding.cleared_at_step, look.glyphs.finished, f"{whom} over")
+            yield Event(min(over, span[1]), look.glyphs.finished, f"{whom} over")
 
 
 def _restarts(timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:

@@ -6,19 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 from rich.segment import Segment
+from rich.style import Style
 
 from ddpmon.format import age, count, figure, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_standing_still
+from ddpmon.run.model import LOST_S
 from ddpmon.run.recent import RECENT
 from ddpmon.snapshot import BucketView, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.panel import axis, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
-from ddpmon.tui.draw.plot import GUTTER, Curve, body, scale_of
+from ddpmon.tui.draw.plot import GUTTER, Curve, body, said_beyond, scale_of
 from ddpmon.tui.draw.run_plots import NOTABLE
 from ddpmon.tui.draw.timeline_events import Marks, column_of, event_rows
-from ddpmon.tui.draw.zoom import Span, part, span_words, timeline_span, with_part
+from ddpmon.tui.draw.zoom import Span, span_words, steps_in, timeline_span, with_span
 from ddpmon.tui.lines import Line, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -26,7 +28,6 @@ from ddpmon.tui.view_state import ViewState
 NAME = 15  # cells of a row's name and value
 FRAME, TRACK_MOST = 4, 14  # lines of title, events and axis; the most lines of a row
 EVENT_ROWS = 2  # of findings and of the phases that the user named
-_LIVE_S = 10.0  # as long as a rank may be silent before it counts as lost
 LOW = 18  # lines from which on a row has two at least
 HIDDEN, EXPOSED = "█", "▒"
 
@@ -71,7 +72,7 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     rows = max((height - 2 - len(events)) // 4, 1)
     words = span_words(span, (float(timeline.step[0]), float(timeline.step[-1])))
     when = look.clean(_moment(shown, int(timeline.step[told])))
-    lines = [title(with_part("timeline", words, when, width), when, width, look)]
+    lines = [title(with_span("timeline", words, when, width), when, width, look)]
     for track in _tracks(timeline, told):
         lines += _row(track, timeline, told, span, columns, rows, cursor, look)
     left_side = [Segment(" " * (NAME + GUTTER))]
@@ -98,7 +99,7 @@ def _is_of_now(snapshot: Snapshot, step: int) -> bool:
     Where some ranks have restarted alone, what all of them have told of stays behind.
     """
     ago, newest = seconds_since(snapshot, step), None if snapshot.run is None else snapshot.run.step
-    return ago is None or ago <= _LIVE_S or (newest is not None and newest - step <= RECENT)
+    return ago is None or ago <= LOST_S or (newest is not None and newest - step <= RECENT)
 
 
 def _newest_told(timeline: Timeline, at: int) -> int:
@@ -135,14 +136,13 @@ def _row(
     """A name with the value at the moment, and the line."""
     value = _near(track.values, at)
     number = look.clean(signed(value, noise=track.noise)) if abs(value) < track.noise else figure(value, look.unknown)
-    words = [(track.name, look.dim), (f"{number} {track.unit}".rstrip(), look.strong), (track.remark, look.dim)]
-    if rows < len(words) and track.noise and track.remark:
-        words[0] = (f"{track.remark} late", look.dim)
     floor = 0.0 if track.noise else None  # of what is 0 as a rule; a longer step is seen where it begins higher
-    here = part(timeline.step, span)
+    here = steps_in(span, timeline.step)
     step, values = timeline.step[here].astype(np.float64), track.values[here]
-    curve = Curve(track.name, "", step, values, span=span, floor=floor, is_filled=True)
+    curve = Curve(track.name, "", step, values, span=span, floor=floor, is_filled=True, is_cut=track.unit == "ms")
     scale = scale_of(curve, rows)
+    beyond = "" if scale is None else said_beyond(curve, scale)[1]
+    words = _row_words(track, number, f"{look.glyphs.up} {beyond}" if beyond else "", rows, look)
     plot: list[Line] = [fit([Segment(f"{'':{GUTTER}}not known", look.dim)], GUTTER + columns)]
     plot += [[Segment(" " * (GUTTER + columns))]] * (rows - 1)
     if scale is not None and columns >= 2:
@@ -154,6 +154,16 @@ def _row(
         text, style = words[place] if place < len(words) else ("", look.dim)
         lines.append([Segment(f" {left(text, NAME - 1, look.glyphs.more)}", style), *plot[place]])
     return lines
+
+
+def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) -> list[tuple[str, Style]]:
+    """The name, the value and the remark of a row; in few lines the remark, or what lies beyond, joins the name."""
+    name, remark = track.name, track.remark or beyond
+    if rows < 3 and track.noise and track.remark:
+        name = f"{track.remark} late"
+    elif rows < 3 and len(f"{name} {beyond}") < NAME:
+        name = f"{name} {beyond}".rstrip()
+    return [(name, look.dim), (f"{number} {track.unit}".rstrip(), look.strong), (remark, look.dim)]
 
 
 def _near(values: Floats, at: int) -> float:

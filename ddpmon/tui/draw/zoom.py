@@ -15,6 +15,18 @@ LEAST = 10  # steps: fewer show no course
 Span = tuple[float, float]  # the first and the last step
 
 
+def steps_on_record(picture: ViewState) -> list[int]:
+    """How many steps each kind of plot can show at most: the run's, the timeline, the heat-map and a rank's.
+
+    The most come first. Kinds of which no step has been read are left out.
+    """
+    snapshot = picture.snapshot
+    records = [snapshot.series, picture.over.timeline, snapshot.heat]
+    steps = [record.step for record in records if record is not None]
+    steps += [] if snapshot.detail is None else [snapshot.detail.courses["work"].step]
+    return sorted({int(each[-1] - each[0]) + 1 for each in steps if len(each)}, reverse=True)
+
+
 def zoomed(steps: int, on_record: int, by: int) -> int:
     """The steps to show next: half of those in sight, or twice as many; 0 for all of those on record.
 
@@ -26,7 +38,7 @@ def zoomed(steps: int, on_record: int, by: int) -> int:
     shown = min(steps or on_record, on_record)
     if by > 0:
         return max(shown // 2, LEAST) if shown > LEAST else steps
-    return 2 * shown if 2 * shown < on_record else 0
+    return 2 * shown if 2 * (shown + 1) <= on_record else 0  # half of an odd number was rounded down
 
 
 def in_sight(span: Span, steps: int, at: float | None = None) -> Span:
@@ -39,8 +51,8 @@ def in_sight(span: Span, steps: int, at: float | None = None) -> Span:
     return begin, begin + steps - 1
 
 
-def part(step: Floats | Ints, span: Span) -> slice:
-    """Where the steps of the span lie among ascending ones."""
+def steps_in(span: Span, step: Floats | Ints) -> slice:
+    """Where the steps of the span lie among these ascending ones."""
     return slice(int(np.searchsorted(step, span[0])), int(np.searchsorted(step, span[1], side="right")))
 
 
@@ -51,9 +63,9 @@ def span_words(span: Span, whole: Span) -> str:
     return f"steps {count(round(span[0]))}-{count(round(span[1]))} of {count(round(whole[1]))}"
 
 
-def with_part(name: str, part: str, remark: str, width: int) -> str:
-    """The name of a panel, and which part of the steps it shows, as far as the remark leaves room for that."""
-    names = (f"{name}, {part}", f"{name}, {part.partition(' of ')[0]}") if part else ()
+def with_span(name: str, words: str, remark: str, width: int) -> str:
+    """The name of a panel, and what `span_words` says of its steps, as far as the remark leaves room for that."""
+    names = (f"{name}, {words}", f"{name}, {words.partition(' of ')[0]}") if words else ()
     return next((each for each in names if cells_of(each) + cells_of(remark) + 6 <= width), name)
 
 
@@ -69,6 +81,6 @@ def shown_timeline(picture: ViewState) -> Timeline | None:
     timeline = picture.over.timeline
     if timeline is None or not len(timeline.step):
         return timeline
-    here = part(timeline.step, timeline_span(picture, timeline))
+    here = steps_in(timeline_span(picture, timeline), timeline.step)
     names = ("step", "late_pct", "late_rank", "step_ms", "allreduce_ms", "busbw_gb_s", "loss")
     return replace(timeline, **{name: getattr(timeline, name)[here] for name in names})

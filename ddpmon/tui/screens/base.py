@@ -14,6 +14,7 @@ from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import LEAST
+from ddpmon.tui.draw.zoom import steps_on_record, zoomed
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState, notice
 from ddpmon.tui.view_tables import TableName, ranks_csv
@@ -35,6 +36,7 @@ class BaseScreen(Screen[None]):
         ready: whether they are.
         canvases: what is drawn, in the order of the tree: all of it is there from the beginning.
         bar: the line for a filter, on a screen that can be filtered.
+        shows_steps: whether a plot or a heat-map is drawn now that can be zoomed in on.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -45,6 +47,7 @@ class BaseScreen(Screen[None]):
     ready = False
     canvases: tuple[Canvas, ...] = ()
     bar: FilterBar | None = None
+    shows_steps = False
     view: ClassVar[str] = ""  # what help and files call it
     exported: ClassVar[TableName] = "ranks"  # the table that it writes as CSV
 
@@ -122,18 +125,34 @@ class BaseScreen(Screen[None]):
         """What the table can be sorted by: shift and which letter, the key, and the words for it."""
         return ()
 
-    @property
-    def steps_on_record(self) -> int:
-        """How many steps the plots can show at most: here all that the run's own plots know."""
-        series = self.picture.snapshot.series
-        return 0 if series is None or not len(series.step) else int(series.step[-1] - series.step[0]) + 1
-
     def action_zoom(self, by: int) -> None:
-        """Show fewer steps in all plots, or more; where there are no fewer, or no more, the bell rings."""
-        if self.dashboard.links.zoom_in(by, self.steps_on_record):
-            self.dashboard.redraw()
-        else:
+        """Show fewer steps in all plots, or more; where nothing that is drawn here can show that, the bell rings."""
+        records = steps_on_record(self.picture)
+        if not any(self._zooms(by, steps) for steps in records):
             self.dashboard.bell()
+
+    def _zooms(self, by: int, on_record: int) -> bool:
+        """Zoom as a plot with so many steps on record can; where no plot here shows it, zoom back and return False."""
+        before, zoom = self.dashboard.links.zoom, zoomed(self.dashboard.links.zoom, on_record, by)
+        drawn = self._drawn_with(before)
+        shown = self._drawn_with(zoom)
+        if shown == drawn:
+            self._drawn_with(before)
+        elif by < 0 and self._drawn_with(0) != shown:  # as many as all here have may be fewer than another view has
+            self._drawn_with(zoom)
+        return shown != drawn
+
+    def _drawn_with(self, zoom: int) -> list[list[Line]]:
+        """Draw with this zoom; the lines without those at the top, which hold ages, and the keys."""
+        if self.dashboard.links.zoom != zoom:
+            self.dashboard.links.zoom = zoom
+            self.dashboard.redraw()
+        return [canvas.lines for canvas in self.canvases if canvas.display and canvas.id not in ("head", "foot")]
+
+    @property
+    def zoom_keys(self) -> Keys:
+        """The keys that zoom, where the view draws steps now."""
+        return (("z Z", "zoom"),) if self.shows_steps else ()
 
     @property
     def is_typing(self) -> bool:

@@ -55,6 +55,7 @@ class CompareScreen(ViewScreen):
             side = self._beside_table(here, width - wide - 1, high)
             lines = [[*line, Segment(" "), *other] for line, other in zip(lines, side, strict=True)]
         below = marked_plots(self.picture, here, width, height - high) or run_plots(self.picture, width, height - high)
+        self.shows_steps = beside or bool(below)
         return fit_all([*lines, *below], width, height)
 
     def _beside_table(self, ranks: list[int], width: int, height: int) -> list[Line]:
@@ -68,4 +69,4 @@ class CompareScreen(ViewScreen):
 
     def keys(self) -> Keys:
         """Back; how to mark others."""
-        return (("esc", "back"), ("1-5", "views"), self.pause, ("?", "help"), ("q", "quit"))
+        return (("esc", "back"), ("1-5", "views"), self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))

@@ -34,6 +34,7 @@ class FindingsScreen(ViewScreen):
         Binding("K", "read_on(-1)", "The evidence: up", show=False),
     ]
     AUTO_FOCUS = "FindingList"
+    shows_steps = True  # wherever the key line has room to say so
     view: ClassVar[str] = "findings"
     exported: ClassVar[TableName] = "findings"
     panels: ClassVar[tuple[str, ...]] = ("table", "evidence")
@@ -133,5 +134,5 @@ class FindingsScreen(ViewScreen):
         links = (("enter", "rank"), ("h", "host"), ("j k", "move")) if self.picture.found else ()
         return (
             ("esc", "back"), *links, ("y Y", "copy"), ("w", "write"), ("/", "filter"), ("?", "help"),
-            ("1-5", "views"), self.pause, ("q", "quit"),
+            ("1-5", "views"), self.pause, *self.zoom_keys, ("q", "quit"),
         )  # fmt: skip

@@ -49,7 +49,9 @@ class HostReading(ViewScreen):
         snapshot = self.picture.snapshot
         wanted = plotted_rank(snapshot, number) if rank is None else rank
         self._plotted_rank = wanted if has_plots(self.picture, number, height) else None
-        return host_courses(self.picture, number, width, height)
+        lines = host_courses(self.picture, number, width, height)
+        self.shows_steps = bool(lines)
+        return lines
 
     def page(self, number: int, width: int) -> LinkedLines:
         """A host as text that leads to its ranks, the one under the cursor in plots."""
@@ -162,7 +164,7 @@ class HostsScreen(HostReading):
         """Back, the whole of a host, the order."""
         if self.is_typing:
             return FILTER_KEYS
-        rest = (("5", "findings"), self.pause, ("?", "help"), ("q", "quit"))
+        rest = (("5", "findings"), self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
         if len(self.picture.snapshot.nodes) == 1:
             return (("esc", "back"), ("j k", "move"), ("enter", "rank"), *rest)
         order = (("v", "metric"), (", .", "sort"), ("r", "reverse"), ("/", "filter"))
@@ -234,5 +236,5 @@ class HostScreen(HostReading):
 
     def keys(self) -> Keys:
         """Back, to a rank, scrolling."""
-        return (("esc", "back"), ("j k", "move"), ("enter", "rank"), ("5", "findings"), self.pause, ("?", "help"),
-                ("q", "quit"))  # fmt: skip
+        rest = (("5", "findings"), self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
+        return (("esc", "back"), ("j k", "move"), ("enter", "rank"), *rest)

@@ -39,7 +39,7 @@ OF_RANK = ("chosen", "under", "side", "plots")  # the panels that are about the 
 def _replay_keys(replay: ReplayView) -> Keys:
     """What moves in time."""
     return (
-        ("end", "live" if replay.is_live else "end"), ("space", "pause" if replay.playing else "play"),
+        ("end", "live" if replay.is_live else "last moment"), ("space", "pause" if replay.playing else "play"),
         ("[ ]", "step"), ("{ }", "minute"), ("n N", "finding"), ("?", "help"), ("t", "go to"), ("+ -", "speed"),
     )  # fmt: skip
 

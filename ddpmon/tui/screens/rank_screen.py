@@ -66,12 +66,6 @@ class RankScreen(ViewScreen):
         return self.rank
 
     @property
-    def steps_on_record(self) -> int:
-        """Those of this rank."""
-        detail = self.picture.snapshot.detail
-        return 0 if detail is None else len(detail.courses["work"].step)
-
-    @property
     def finding(self) -> Finding | None:
         """The worst finding on this rank; without one the headline."""
         ranks = self.picture.snapshot.ranks

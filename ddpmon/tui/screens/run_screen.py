@@ -7,6 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 
 from ddpmon.tui.draw.panel import Keys
+from ddpmon.tui.draw.run_plots import run_plots
 from ddpmon.tui.draw.run_view import run_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import ViewScreen
@@ -29,9 +30,10 @@ class RunScreen(ViewScreen):
         yield self.foot()
 
     def _lines(self, width: int) -> list[Line]:
-        lines = run_lines(self.picture, width, self.query_one(ScrollText).size.height)
-        self._count = len(lines)
-        return lines
+        lines = run_lines(self.picture, width)
+        plots = run_plots(self.picture, width, self.query_one(ScrollText).size.height - len(lines))
+        self._count, self.shows_steps = len(lines) + len(plots), bool(plots)
+        return [*lines, *plots]
 
     def csv(self) -> str:
         """What is known of the run."""
@@ -40,4 +42,4 @@ class RunScreen(ViewScreen):
     def keys(self) -> Keys:
         """Back and scrolling."""
         scroll = (("j k", "scroll"),) if self._count > self.query_one(ScrollText).size.height else ()
-        return (("esc", "back"), *scroll, ("1-5", "views"), self.pause, ("?", "help"), ("q", "quit"))
+        return (("esc", "back"), *scroll, ("1-5", "views"), self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))

@@ -89,18 +89,12 @@ class TimelineScreen(ViewScreen):
         """The steps that are drawn."""
         return timeline_csv(self.picture.over, shown_timeline(self.picture))
 
-    @property
-    def steps_on_record(self) -> int:
-        """Those that the rows can show."""
-        timeline = self.picture.over.timeline
-        return 0 if timeline is None else len(timeline.step)
-
     def keys(self) -> Keys:
         """Along time, to a rank."""
         if self.is_typing:
             return FILTER_KEYS
         replay = self.picture.snapshot.replay
-        back = () if replay is None else (("n N", "finding"), ("end", "live" if replay.is_live else "end"))
+        back = () if replay is None else (("n N", "finding"), ("end", "live" if replay.is_live else "last moment"))
         past = (("[ ]", "step"), ("{ }", "minute"), ("t", "go to"), *back)
         timeline = self.picture.snapshot.timeline
         buckets = (("v", "buckets"),) if timeline is not None and timeline.buckets is not None else ()

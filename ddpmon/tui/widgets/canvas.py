@@ -61,6 +61,11 @@ class Canvas(Widget):
         if changed:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
+    @property
+    def lines(self) -> list[Line]:
+        """The lines that were drawn last."""
+        return self._drawn
+
     def forget(self) -> None:
         """Let go of the picture, since the screen is hidden: it is given a new one when it is shown again."""
 

@@ -52,6 +52,12 @@ def first_command(advice: Advice, here: str = "") -> str:
     return next((part.line(here) for part in advice if isinstance(part, ShellCommand)), "")
 
 
+def names_rank(advice: Advice) -> bool:
+    """Whether one of its commands names the process of a rank."""
+    commands = () if isinstance(advice, str) else (part for part in advice if isinstance(part, ShellCommand))
+    return any(command.whose == "rank" for command in commands)
+
+
 def of_ended_ranks(advice: Advice) -> Advice:
     """The advice where the ranks have ended; foreign processes may still be there."""
     return _without(advice, {"rank"})

@@ -321,8 +321,9 @@ class Finding:
         advice: what to do or look at next; a face makes text of it, for the host that its reader is on.
         cleared_at_step: about the first step without it, None while it lasts.
         id: the number of its alert's life, by which its end is told from that of another; 0 where a rule keeps no
-            lives. A restart of ranks gives new ones, but for contention; watchers differ.
+            lives. A restart of ranks gives new ones, but for contention and lost ranks; watchers differ.
         brief: the summary with lines of code as `train.py:88`; empty where it names none.
+        tells_moment: the summary says itself at which past moment it happened, and is true ever since.
     """
 
     kind: KindName
@@ -340,6 +341,7 @@ class Finding:
     cleared_at_step: int | None = None
     id: int = 0
     brief: str = ""
+    tells_moment: bool = False
 
 
 @dataclass(frozen=True, slots=True)

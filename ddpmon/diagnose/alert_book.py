@@ -168,22 +168,31 @@ class Group:
 
 
 class AlertBook:
-    """All lives of a run, in groups: one a rule."""
+    """All lives of a run, in groups: one a rule.
+
+    Attributes:
+        ids: the numbers of further lives, each given once; also of those that a rule keeps by itself.
+    """
 
     def __init__(self) -> None:
-        self._ids = itertools.count(1)
+        self.ids: Iterator[int] = itertools.count(1)
         self._groups: dict[GroupName, Group] = {}
 
     def group(self, name: GroupName) -> Group:
         """The group of this name, which is begun by the first call."""
         if name not in self._groups:
             policy = INTERMITTENT if name == "intermittent" else ALERTS
-            self._groups[name] = Group(self._ids, policy.confirmations)
+            self._groups[name] = Group(self.ids, policy.confirmations)
         return self._groups[name]
 
     def keep_only(self, *names: GroupName) -> None:
         """Forget all groups but these; no number of a life is given again."""
         self._groups = {name: group for name, group in self._groups.items() if name in names}
+
+    def forget_resolved(self) -> None:
+        """Forget what is over."""
+        for group in self._groups.values():
+            group.resolved.clear()
 
     def lives(self) -> dict[int, Life]:
         """Id -> life, of all that are confirmed."""
@@ -191,5 +200,5 @@ class AlertBook:
 
     @property
     def resolved(self) -> list[Alert]:
-        """What is over of what made ranks, hosts or the job slower."""
+        """What is over of what made ranks, hosts or the job slower: group by group, in each the oldest first."""
         return [alert for name, group in self._groups.items() if name != "advice" for alert in group.resolved]

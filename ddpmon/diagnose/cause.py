@@ -50,6 +50,10 @@ class CauseFinder:
         """The contention that is not confirmed."""
         return self._contention.lives.pending
 
+    def begin_again(self, newest: int) -> None:
+        """The run counts its steps from the beginning and has finished step `newest`."""
+        self._contention.lives.begin_again(newest)
+
     def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
         """`said` with causes, and the contention behind it."""
         contentions, lives = self._contention.update(tick.run, said), self._book.lives()

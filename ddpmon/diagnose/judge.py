@@ -27,6 +27,7 @@ from ddpmon.diagnose.straggler import Stragglers
 from ddpmon.diagnose.tick import Rule, Tick
 from ddpmon.diagnose.torch_memory import UnevenGpuMemory, find_gpu_memory_growth
 from ddpmon.run.model import Run
+from ddpmon.run.series import RunSeries
 
 
 class Judge:
@@ -39,9 +40,10 @@ class Judge:
     def __init__(self) -> None:
         self.pending: tuple[Pending, ...] = ()
         self._restarts = 0
+        self._series: RunSeries | None = None
         self._book = AlertBook()
-        # these outlive the restart of a rank: they count frames, seconds and what hosts tell, or the run's own steps
-        self._coverage, self._lost, self._causes = CoverageRule(), LostRule(), CauseFinder(self._book)
+        # These outlive the restart of a rank: they count frames, seconds and what hosts tell, or the run's own steps.
+        self._coverage, self._lost, self._causes = CoverageRule(), LostRule(self._book.ids), CauseFinder(self._book)
         self._begin()
 
     def _begin(self) -> None:
@@ -78,6 +80,9 @@ class Judge:
         if run.restarts != self._restarts:  # ranks that restart count their steps from the beginning
             self._restarts = run.restarts
             self._begin()
+        if run.series is not self._series:
+            self._series = run.series
+            self._begin_steps_again(run)
         tick, said = Tick(run, ages, self._steps), list[Alert]()
         self._steps.update(run, tick.alive)
         for rule in self._rules:
@@ -86,6 +91,16 @@ class Judge:
         said += self._advice(tick, said)
         self.pending = pending_alerts(tick, said, self._book, self._stragglers.host_names, self._causes.pending)
         return (*sorted(said, key=_weight, reverse=True), *self._resolved())
+
+    def _begin_steps_again(self, run: Run) -> None:
+        """The run counts its steps from the beginning: what is over was at steps of before, and what lasts began then.
+
+        The plots and the times of day know the new steps alone.
+        """
+        newest = int(run.latest.step[~run.out_of_step()].max(initial=0))
+        self._book.forget_resolved()
+        self._lost.begin_again()
+        self._causes.begin_again(newest)
 
     def _resolved(self) -> list[Alert]:
         """What is over, the newest first."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -42,92 +43,155 @@ class LostMeasures(Measures, frozen=True):
     others_go_on: bool = False
 
 
+class Loss(Struct, frozen=True):
+    """One lost rank, as it was when it was heard last.
+
+    Attributes:
+        id: the number of its life in the book of alerts, 1 or more.
+        host, pid: its process.
+        step: the last one that it had finished, -1 before the first.
+        phase: in which it was.
+        began: the run's step then, -1 before the first.
+        has_restarted: whether it had been seen to restart by then.
+    """
+
+    id: int
+    host: str
+    pid: int
+    step: int
+    phase: str
+    began: int
+    has_restarted: bool
+
+
 class LostRule:
     """Says which ranks are lost, and remembers which of them were heard again. A rank that restarts is one of these.
+
+    Each lost rank has a life. An alert on several has that of the one that it is about.
+
+    Args:
+        ids: where the numbers of lives come from.
 
     Attributes:
         resolved: the last losses that are over, oldest first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ids: Iterator[int]) -> None:
         self.resolved: list[Alert] = []
-        self._lasting: dict[int, Alert] = {}  # rank -> the alert that names it
-        self._began: dict[int, int] = {}  # rank -> the run's step when it was heard last, -1 before the first
+        self._ids = ids
+        self._losses: dict[int, Loss] = {}  # rank -> its loss, of those that an alert has named
+        self._outlived: set[int] = set()  # those of them that the run was last seen to go on without
+        self._ages: NDArray[np.float64] = np.empty(0)  # [world] of the last tick, in s
 
     def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
-        """One alert for all lost ranks without which the run stands still, and one for those that it has outlived."""
+        """One alert for all lost ranks without which the run stands still, and one for those that it has outlived.
+
+        None if all of them are named already, as those that ended before a failure.
+        """
         lost = lost_ranks(tick.run, tick.ages)
         self._end(tick.run, lost)
-        found = _find_lost(tick, said, lost)
-        for alert in found:
-            self._lasting |= dict.fromkeys(alert.ranks, alert)
-        for rank in self._lasting.keys() - self._began.keys():
-            told = self._lasting[rank].since_step
-            self._began[rank] = max(_step_at(tick.run, rank), -1 if told is None else told)
-        return found
+        self._ages = tick.ages
+        if {rank for alert in said for rank in alert.ranks}.issuperset(lost.tolist()):
+            return []
+        outlived = _are_outlived(tick, lost)
+        self._outlived = set(lost[outlived].tolist())
+        own_steps = _counted_by_the_run(tick)
+        self._begin(tick, lost, own_steps)
+        groups = (lost[~outlived], False), (lost[outlived], True)
+        return [self._lasting(ranks, own_steps, others_go_on=go_on) for ranks, go_on in groups if len(ranks)]
+
+    def begin_again(self) -> None:
+        """Most ranks count their steps from the beginning: forget what is over, and the steps at which losses began."""
+        self.resolved.clear()
+        self._losses = {rank: replace(loss, began=-1) for rank, loss in self._losses.items()}
+
+    def _begin(self, tick: Tick, lost: NDArray[np.int64], own_steps: NDArray[np.bool_]) -> None:
+        """Begin the lives of the ranks that were not `lost` before, that of the longest silent first.
+
+        Args:
+            tick: what is judged.
+            lost: the ranks that are lost now.
+            own_steps: [world] whether a rank counts its steps as the run does.
+        """
+        new = np.array([rank for rank in lost.tolist() if rank not in self._losses], np.int64)
+        new = new[np.argsort(-tick.ages[new], kind="stable")]
+        latest = tick.run.latest
+        own = latest.step[new]
+        began = np.maximum(_steps_at(tick.run, latest.heard_at[new]), np.where(own_steps[new], own, -1))
+        known = zip(new.tolist(), own.tolist(), began.tolist(), (latest.restarts[new] > 0).tolist(), strict=True)
+        for rank, step, since, again in known:
+            process = latest.host[rank], latest.pid[rank]
+            self._losses[rank] = Loss(next(self._ids), *process, step, latest.phase[rank], since, again)
+
+    def _lasting(self, ranks: NDArray[np.int64], own_steps: NDArray[np.bool_], *, others_go_on: bool) -> Alert:
+        """What is said of these lost ranks. The step of a rank that has restarted alone is none of the run's."""
+        alert, about = self._alert(ranks, others_go_on=others_go_on)
+        step = self._losses[about].step
+        return replace(alert, since_step=step if step >= 0 and own_steps[about] else None)
 
     def _end(self, run: Run, lost: NDArray[np.int64]) -> None:
-        """Resolve the losses of the ranks that are no longer lost: those that one alert named as one."""
-        back: dict[tuple[int, ...], list[int]] = {}
-        for rank in sorted(self._lasting.keys() - set(lost.tolist())) if self._lasting else ():
-            back.setdefault(self._lasting[rank].ranks, []).append(rank)
-        for ranks in back.values():
-            self.resolved.append(_as_over(self._lasting[ranks[0]], ranks, self._began[ranks[0]], run))
-            for rank in ranks:
-                del self._lasting[rank], self._began[rank]
+        """Resolve the losses of the ranks that are heard again, those together that one alert has named.
+
+        A rank that says in its last frame that it has ended leaves nothing behind: others tell how.
+        """
+        if not self._losses:
+            return
+        back = np.array(sorted(self._losses.keys() - set(lost.tolist())), np.int64)
+        heard = back[~run.latest.ended[back]]
+        outlived = np.isin(heard, [*self._outlived])
+        for ranks, go_on in (heard[~outlived], False), (heard[outlived], True):
+            if len(ranks):
+                self.resolved.append(self._over(run, ranks, others_go_on=go_on))
         del self.resolved[: -ALERTS.kept_resolved]
+        for rank in back.tolist():
+            del self._losses[rank]
+
+    def _over(self, run: Run, ranks: NDArray[np.int64], *, others_go_on: bool) -> Alert:
+        """What was said of these ranks, as over since the step that the run is in; both steps are the run's."""
+        alert, about = self._alert(ranks, others_go_on=others_go_on)
+        began = self._losses[about].began
+        end = max(int(run.latest.step[~run.out_of_step()].max(initial=-1)) + 1, began)
+        return replace(alert, severity="info", since_step=began if began >= 0 else None, cleared_at_step=end)
+
+    def _alert(self, ranks: NDArray[np.int64], *, others_go_on: bool) -> tuple[Alert, int]:
+        """An alert on these ranks, without steps; and which of them it is about: the one silent for the longest."""
+        about = int(ranks[np.argmax(self._ages[ranks])])
+        loss, silent_s = self._losses[about], float(self._ages[about])
+        named = ranks.tolist()
+        alert = Alert(
+            kind="rank_lost",
+            severity="warning" if others_go_on else "critical",
+            measures=LostMeasures(
+                about, loss.host, loss.pid, silent_s, loss.step, loss.phase, loss.has_restarted, others_go_on
+            ),
+            ranks=tuple(named),
+            nodes=tuple(sorted({self._losses[rank].host for rank in named})),
+            id=loss.id,
+        )
+        return alert, about
 
 
-def _as_over(alert: Alert, ranks: Sequence[int], began: int, run: Run) -> Alert:
-    """What was said of these ranks, as over since the step that the run is in; `began` is the step of their last word.
+def _steps_at(run: Run, moments: NDArray[np.float64]) -> NDArray[np.int64]:
+    """[n] the steps that the run had finished at these [n] moments, -1 where none is known to have ended by then.
 
-    Both are steps of the run: those of a rank that has restarted may begin at 0.
+    Args:
+        run: which.
+        moments: in monotonic seconds.
     """
-    end = max(int(run.latest.step[~run.out_of_step()].max(initial=-1)) + 1, began)
-    hosts = {state.frame.host for rank in ranks if (state := run.ranks[rank]) is not None}
-    return replace(
-        alert,
-        severity="info",
-        ranks=tuple(ranks),
-        nodes=tuple(sorted(hosts)),
-        since_step=began if began >= 0 else None,
-        cleared_at_step=end,
-    )
-
-
-def _step_at(run: Run, rank: int) -> int:
-    """The step that the run had finished when a rank was heard last, -1 where none is known to have ended by then."""
     steps, ended_at = run.step_times.known()
-    place = int(np.searchsorted(ended_at, run.latest.heard_at[rank], side="right")) - 1
-    return int(steps[place]) if place >= 0 else -1
+    behind = np.concatenate(([-1], steps.astype(np.int64)))  # behind so many moments
+    found: NDArray[np.int64] = behind[np.searchsorted(ended_at, moments, side="right")]
+    return found
 
 
-def _find_lost(tick: Tick, said: Sequence[Alert], lost: NDArray[np.int64]) -> list[Alert]:
-    """One alert for all lost ranks without which the run stands still, and one for those that it has outlived.
-
-    None if all of them are named already, as those that ended before a failure.
-    """
-    if {rank for alert in said for rank in alert.ranks}.issuperset(lost.tolist()):
-        return []
-    outlived = _are_outlived(tick, lost)
-    groups = (lost[~outlived].tolist(), False), (lost[outlived].tolist(), True)
-    return [_lost_alert(tick, ranks, others_go_on=go_on) for ranks, go_on in groups if ranks]
-
-
-def _lost_alert(tick: Tick, lost: Sequence[int], *, others_go_on: bool) -> Alert:
-    run, ages, lives = tick.run, tick.ages, tick.run.latest.restarts
-    first = max(lost, key=lambda rank: ages[rank])
-    frames = {rank: state.frame for rank in lost if (state := run.ranks[rank]) is not None}  # all: they have an age
-    frame, again, silent_s = frames[first], bool(lives[first] > 0), float(ages[first])
-    counts_as_others = bool((lives[tick.alive] == lives[first]).all())  # if not, its step number is none of the run's
-    return Alert(
-        kind="rank_lost",
-        severity="warning" if others_go_on else "critical",
-        measures=LostMeasures(first, frame.host, frame.pid, silent_s, frame.step, frame.phase, again, others_go_on),
-        ranks=tuple(lost),
-        nodes=tuple(sorted({each.host for each in frames.values()})),
-        since_step=frame.step if frame.step >= 0 and counts_as_others else None,
-    )
+def _counted_by_the_run(tick: Tick) -> NDArray[np.bool_]:
+    """[world] whether a rank has restarted as often as all that take part; if not, its steps are none of the run's."""
+    lives = tick.run.latest.restarts
+    theirs = lives[tick.alive]
+    if not len(theirs):
+        return np.ones(len(lives), np.bool_)
+    same: NDArray[np.bool_] = (lives == theirs.min()) & (lives == theirs.max())
+    return same
 
 
 def _are_outlived(tick: Tick, lost: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -45,6 +45,7 @@ def _first_failure(m: FirstFailureMeasures, alert: Alert) -> Words:
         advice="read its log: it did not report which exception ended it"
         if m.first.error is None
         else "read its traceback; the errors of the other ranks follow from it",
+        tells_moment=True,
     )
 
 
@@ -54,6 +55,7 @@ def _interrupted(m: InterruptedMeasures, _alert: Alert) -> Words:
     return Words(
         f"the run was interrupted after step {max(m.step, 0):,} ({_error(m.error, 60)} on {on})",
         evidence={"failed": m.failed, "exception": _error(m.error)},
+        tells_moment=True,
     )
 
 
@@ -65,6 +67,7 @@ def _disappeared(m: DisappearedMeasures, alert: Alert) -> Words:
         f"{error}",
         evidence=_evidence(m.first, error),
         advice=_READ_OTHERS,
+        tells_moment=True,
     )
 
 
@@ -78,6 +81,7 @@ def _left(m: LeftMeasures, alert: Alert) -> Words:
         evidence=_evidence(m.first, error),
         advice="make all ranks run the same number of steps: look for an exit, return or continue that only some of "
         "them reach",
+        tells_moment=True,
     )
 
 
@@ -89,6 +93,7 @@ def _broken_connection(m: BrokenConnectionMeasures, _alert: Alert) -> Words:
         f"{format_ranks(m.ranks)} failed {how}: no rank reported why the connection broke",
         evidence=_evidence(m.first, error),
         advice=_READ_OTHERS,
+        tells_moment=True,
     )
 
 

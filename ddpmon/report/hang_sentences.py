@@ -191,7 +191,7 @@ def _graph(m: GraphMeasures, _alert: Alert) -> Words:
     return Words(
         f"not measured: a CUDA graph: {ranks} {replay}, in which no step is seen",
         evidence={"seconds": m.seconds, "name": "CUDA graph"},
-        advice="ranks are compared in steps outside CUDA graphs: run some steps without the graph to measure them"
+        advice="run some steps without the graph to measure them: ranks are compared in steps outside CUDA graphs"
         if m.is_replaying
         else "look at the stacks of the ranks and at the GPUs (nvidia-smi): where a graph stands is not known",
     )
@@ -234,7 +234,7 @@ def _pause_advice(m: OngoingPauseMeasures, *, late: bool) -> Advice:
     if m.activity == "compilation":
         return see if late else _RECOMPILES
     if m.activity == "named_phase":
-        return f"it takes far longer than before: check the storage that {format_ranks(m.ranks)} uses" if late else ""
+        return f"check the storage that {format_ranks(m.ranks)} uses: it takes far longer than before" if late else ""
     return (*see, f"; {_WRAP}") if m.waiting and late else _WRAP
 
 
@@ -246,7 +246,7 @@ def _unsynchronised(m: UnsynchronisedMeasures, _alert: Alert) -> Words:
         f"no gradient reduction for {age(m.seconds)}, although {go} from phase to phase (now {now}): "
         f"gradient accumulation, no_sync, an evaluation, or a model other than the attached one",
         evidence={"seconds": m.seconds, "waiting": m.waiting, "name": now},
-        advice="nothing to do if this is intended: ranks are compared in steps that reduce gradients; "
+        advice="change nothing if this is intended: ranks are compared in steps that reduce gradients; "
         "wrap an evaluation in `with monitor.phase(name)`",
     )
 
@@ -261,6 +261,7 @@ def _uneven_inputs(m: UnevenInputsMeasures, alert: Alert) -> Words:
         f"{_them(alert.ranks)} at step {m.last_step + 1:,} for {age(m.seconds)}{ending}",
         evidence={"seconds": m.seconds, "waiting": len(m.waiting), "last_step": m.last_step},
         advice=_SAME_BATCHES,
+        tells_moment=True,
     )
 
 

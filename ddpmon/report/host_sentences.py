@@ -99,8 +99,8 @@ def _shared_memory(m: SharedMemoryMeasures, alert: Alert) -> Words:
     return Words(
         f"{said} on {host_name(alert)}{with_workers}",
         because=f"low shared memory: {said}",
-        advice="the run ends with a bus error when it is full: enlarge it (docker run --shm-size, a Kubernetes "
-        "emptyDir in memory), use fewer workers, or remove the files of dead processes",
+        advice="enlarge it (docker run --shm-size, a Kubernetes emptyDir in memory), use fewer workers, or remove the "
+        "files of dead processes: the run ends with a bus error when it is full",
         evidence={"free": m.free_bytes, "total": m.total_bytes, "workers": m.workers},
     )
 
@@ -169,7 +169,7 @@ def _taken_port(m: TakenPortMeasures, alert: Alert) -> Words:
     return Words(
         f"port {m.port} on {host_name(alert)}, wanted for {wanted}, {is_held}",
         because=f"a taken port: {m.port} {is_held}",
-        advice="nothing to do unless a firewall only allows this port: the run uses the next free one",
+        advice="change nothing unless a firewall only allows this port: the run uses the next free one",
         evidence={"port": m.port, "wanted_for": wanted, **culprit_evidence(m.culprits)},
     )
 

@@ -16,7 +16,7 @@ from ddpmon.report.late_sentences import advice_on
 from ddpmon.report.wording import Evidence, Sentence, Words, clean, format_ranks, host_of, in_brackets
 
 _DIFFERENT_RANKS = "see in the heat map which rank is last: uneven batches and other jobs move from rank to rank"
-_ONE_HOST = "all ranks share one host: check what else uses its memory bandwidth and cores"
+_ONE_HOST = "check what else uses the memory bandwidth and the cores of the host, which all ranks share"
 _LINKS = "check the links between the hosts: errors, retransmits, other traffic, a port that runs at a lower speed"
 _BALANCE = "balance the batches: sort or bucket samples by length, pack sequences, or balance tokens across ranks"
 _SYNCHRONISE = "let all ranks synchronise now and then: loss.item() every 50 steps shows how much time their CPUs need"
@@ -121,6 +121,7 @@ def _named_pause(m: NamedPauseMeasures, alert: Alert) -> Words:
             "times": m.times,
             "last_step": m.last_step,
         },
+        tells_moment=True,
     )
 
 
@@ -131,6 +132,7 @@ def _long_step(m: LongStepMeasures, alert: Alert) -> Words:
         f"({alert.phase}){again}",
         advice=_advice_on_long_step(alert.phase or "work"),
         evidence={"last_ms": m.last_ms, "total_ms": m.total_ms, "times": m.times, "last_step": m.last_step},
+        tells_moment=True,
     )
 
 
@@ -158,6 +160,7 @@ def _loss_jump(m: LossJumpMeasures, alert: Alert) -> Words:
         f"{_whose_loss(alert)} jumped from {m.before:.4g} to {m.after:.4g} at step {_since(alert)}: {alone}",
         advice=_ITS_DATA if alert.ranks else _ALL_LOSSES,
         evidence={"before": m.before, "after": m.after, "limit": m.limit, "calm_steps": m.calm_steps},
+        tells_moment=True,
     )
 
 
@@ -171,6 +174,7 @@ def _nonfinite_loss(m: NonfiniteLossMeasures, alert: Alert) -> Words:
             "count": m.count,
             "ranks": len(m.first_ranks) + len(m.later_ranks),
         },
+        tells_moment=m.finite_since is not None,
     )
 
 

@@ -32,14 +32,14 @@ _ADVICE = {
     "backward": "check the {gpu} of {this}: clocks, other processes; compare sequence lengths",
     "optimizer": "check the optimizer of {this}: memory pressure, state on the wrong device",
     "other": "check what only {this} does between the phases: logging, checkpoints, host code",
-    "work": "the whole step is slower on {this}: check clocks and other processes; compare sequence lengths",
+    "work": "check clocks and other processes of {this}, whose whole step is slower; compare sequence lengths",
 }
 _LAUNCHES = (
     "check the CPUs of {this}, not the {gpu}: clocks, other processes on its cores, too many threads, garbage "
     "collection, Python code between the kernels"
 )
 _ON_CPUS = "check the CPUs of {this}: clocks, other processes; compare sequence lengths"
-_UNKNOWN_PHASE = "the recorded phases do not show which one is late: record the durations of all phases"
+_UNKNOWN_PHASE = "record the durations of all phases: those on record do not show which one is late"
 _EQUAL_BATCHES = "give every rank the same batch size, or one in proportion to its speed"
 # Percentage points between the least and the most cost from which both are said. A narrower range is said as its least.
 # Chosen, not measured.
@@ -179,7 +179,7 @@ def _advice(late: LateMeasures, alert: Alert) -> Advice:
     else:
         advice = advice_on(phase, this)
     comes_and_goes = late.one_step_in is not None and len(late.whom.ranks) == 1
-    return f"{'it comes and goes: ' if comes_and_goes else ''}{advice}", *_command(late, alert)
+    return f"{advice}{'; its lateness comes and goes' if comes_and_goes else ''}", *_command(late, alert)
 
 
 def _command(late: LateMeasures, alert: Alert) -> tuple[str | ShellCommand, ...]:

@@ -1,35 +1,60 @@
-"""Findings of a run that is over: when they held, and for whom their advice is."""
+"""Findings of a run that is over or out of sight: when they held, and for when their advice is."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
-from ddpmon.shell_command import Advice
-from ddpmon.snapshot import Finding
+from ddpmon.diagnose.kinds import KINDS
+from ddpmon.report.verdicts import is_past
+from ddpmon.shell_command import Advice, names_rank
+from ddpmon.snapshot import Finding, Snapshot, is_over
 
-AT_THE_END, LAST_SEEN = "at the end", "when last seen"
+When = Literal["now", "at the end", "when last seen"]
 NEXT_RUN, GOES_ON = "before the next run, ", "if the run goes on, "
-_OF_THE_PAST = ("rank_failed",)  # kinds whose sentences are of the past by themselves
 
 
-def in_past(finding: Finding, *, may_go_on: bool) -> Finding:
-    """The finding as it was at the end of its run; its advice is for the next run.
+def when_words(snapshot: Snapshot) -> When:
+    """What a picture is of: now, the end of a run that is over, or when a run was seen last whose end nobody knows."""
+    if not is_past(snapshot):
+        return "now"
+    return "at the end" if snapshot.run is not None and is_over(snapshot.run.state) else "when last seen"
 
-    Its sentence stays in the present tense, behind a word on when that was.
 
-    Args:
-        finding: as it was told while the run went on.
-        may_go_on: whether the run is only out of sight, so that the advice may still be of use to it.
+def with_when(snapshot: Snapshot) -> Snapshot:
+    """The picture with findings that say when they held, unless that is now."""
+    when = when_words(snapshot)
+    return snapshot if when == "now" else replace(snapshot, findings=tuple(in_past(f, when) for f in snapshot.findings))
+
+
+def in_past(finding: Finding, when: When) -> Finding:
+    """The finding as it was then, with its advice for later.
+
+    Its sentence stays in the present tense, behind a word on when that was; a sentence that tells its own moment needs
+    none.
     """
-    advice = finding.advice
-    if advice and finding.kind != "advice":
-        advice = _with_lead(GOES_ON if may_go_on else NEXT_RUN, advice)
-    if finding.kind in _OF_THE_PAST or finding.cleared_at_step is not None:
+    advice = _with_lead(_lead(finding, when), finding.advice)
+    if finding.tells_moment or finding.cleared_at_step is not None:
         return replace(finding, advice=advice)
-    when = LAST_SEEN if may_go_on else AT_THE_END
     summary, brief = (f"{when}: {said}" if said else "" for said in (finding.summary, finding.brief))
     return replace(finding, summary=summary, brief=brief, advice=advice)
 
 
+def _lead(finding: Finding, when: When) -> str:
+    """For when the advice is; empty where it is for now, or speaks for itself.
+
+    What has broken or happened is to be looked into now. What slows a run, or will hurt it, is to be mended before the
+    next one; while the run may go on, whatever names a live process is about this one.
+    """
+    kind = KINDS[finding.kind]
+    if when == "when last seen" and names_rank(finding.advice):
+        return GOES_ON
+    if kind.broken or kind.subject == "monitor" or finding.kind == "advice" or finding.tells_moment:
+        return ""
+    return NEXT_RUN if when == "at the end" else GOES_ON
+
+
 def _with_lead(lead: str, advice: Advice) -> Advice:
+    if not (lead and advice):
+        return advice
     return f"{lead}{advice}" if isinstance(advice, str) else (lead, *advice)

@@ -166,17 +166,19 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         cause = f", {finding.cause}" if finding.cause else ""
         a_day = f"{hours_words(lost_a_day(finding, run.world_size))} {unit} a day"
         often = f", {a_day}" if known(finding.cost_pct) and not ended else ""
-        yield f"lost: {who(finding)}", f"{hours_words(hours)} {unit}{_span(finding)}{often}: {what(finding)}{cause}"
+        when = _span(finding, ended=ended)
+        yield f"lost: {who(finding)}", f"{hours_words(hours)} {unit}{when}{often}: {what(finding)}{cause}"
     if together := together_words([hours for _, hours in lost], unit):
         yield "lost together", f"{together}; {OVERLAP}"
-    if any((finding.cost_pct or 0.0) > (job.lost_to_waiting_pct or math.inf) for finding, _ in lost):
+    waiting = math.inf if job.lost_to_waiting_pct is None else job.lost_to_waiting_pct
+    if any((finding.cost_pct or 0.0) > waiting for finding, _ in lost):
         yield "unlike waiting", UNLIKE_WAITING
 
 
-def _span(finding: Finding) -> str:
-    """` since step 812`: the time that a loss is of; ` so far` where that is no step's."""
+def _span(finding: Finding, *, ended: bool) -> str:
+    """` since step 812`: the time that a loss is of; where that is no step's ` so far`, or ` in all` once it ended."""
     if finding.since_step is None:
-        return " so far"
+        return " in all" if ended else " so far"
     return f" since {'before ' if finding.since_is_bound else ''}step {count(finding.since_step)}"
 
 

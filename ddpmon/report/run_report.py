@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.format import clean, clock, count, figure, local_time, pct, plural
+from ddpmon.format import UNKNOWN, clean, clock, count, figure, known, local_time, pct, plural
 from ddpmon.report import attempt_sentences
 from ddpmon.report.cost import OVERLAP, hour_unit, hours_words, together_words
 from ddpmon.report.run_about import model, settings, versions
@@ -187,10 +187,8 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "step time", f"{figure(job.step_ms)} ms"
     yield "throughput", f"{figure(job.throughput)} {clean(job.throughput_unit)}"
     yield "loss", "–" if job.loss is None else f"{job.loss:.4g}"
-    yield (
-        "lost to waiting",
-        f"{figure(job.lost_to_waiting_pct)} % of the time of all ranks over the last {RECENT} steps",
-    )
+    waiting = f"{figure(job.lost_to_waiting_pct)} % of the time of all ranks over the last {RECENT} steps"
+    yield "lost to waiting", waiting if known(job.lost_to_waiting_pct) else UNKNOWN
     if lost := together(report):
         yield "lost by all findings", lost
 

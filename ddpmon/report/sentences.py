@@ -48,7 +48,7 @@ def tell(alert: Alert) -> Finding:
     advice = words.advice if why is None else why.advice
     cause = words.cause if why is None or alert.cause is None else f"{why.because} ({_strength(alert.cause)})"
     evidence = {**words.evidence, **_evidence(alert.cause, why)}
-    found = _finding(alert, f"{over}{summary}", cause, evidence, "" if over else advice)
+    found = _finding(alert, f"{over}{summary}", cause, evidence, "" if over else advice, words.tells_moment)
     return replace_fields(found, brief=_in_brief(found.summary, words)) if words.lines else found
 
 
@@ -59,7 +59,9 @@ def _in_brief(summary: str, words: Words) -> str:
     return summary
 
 
-def _finding(alert: Alert, summary: str, cause: str | None, evidence: Evidence, advice: Advice) -> Finding:
+def _finding(
+    alert: Alert, summary: str, cause: str | None, evidence: Evidence, advice: Advice, tells_moment: bool
+) -> Finding:
     return Finding(
         kind=alert.kind,
         severity=alert.severity,
@@ -75,6 +77,7 @@ def _finding(alert: Alert, summary: str, cause: str | None, evidence: Evidence, 
         advice=advice,
         cleared_at_step=alert.cleared_at_step,
         id=alert.id,
+        tells_moment=tells_moment,
     )
 
 

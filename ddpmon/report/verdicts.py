@@ -121,8 +121,8 @@ def named_processes(findings: Sequence[Finding]) -> dict[int, Finding]:
     named: dict[int, Finding] = {}
     for finding in firing(findings):
         evidence = finding.evidence
-        told = [str(evidence[key]) for key in ("pid", "pids", "cause_pid", "cause_pids") if key in evidence]
-        for pid in ", ".join(told).split(", "):
+        pids = [str(evidence[key]) for key in ("pid", "pids", "cause_pid", "cause_pids") if key in evidence]
+        for pid in ", ".join(pids).split(", "):
             if pid.isdigit():
                 named.setdefault(int(pid), finding)
     return named

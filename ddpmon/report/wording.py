@@ -33,6 +33,7 @@ class Words(Struct, frozen=True):
         because: what follows "because of" where these measures are the cause of something: a noun, then the details.
         cause: what the rank itself tells of the reason, where `said` names it already.
         lines: the lines of code that `said` names, as `format_line` has them.
+        tells_moment: `said` says itself at which past moment it happened, and is true ever since.
     """
 
     said: str
@@ -42,6 +43,7 @@ class Words(Struct, frozen=True):
     because: str = ""
     cause: str | None = None
     lines: tuple[StackFrame, ...] = ()
+    tells_moment: bool = False
 
 
 Sentence = Callable[[Any, Alert], Words]  # of measures of one class, and the alert that carries them

@@ -13,12 +13,12 @@ from ddpmon.diagnose.step_matrix import lost_ranks
 from ddpmon.report import attempt_sentences, build
 from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.hosts import build_nodes
-from ddpmon.report.past import in_past
+from ddpmon.report.past import with_when
 from ddpmon.report.rank_detail import build_detail
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.run.model import Run
 from ddpmon.shell_command import of_ended_ranks
-from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot, is_over
+from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def take_picture(
     newest = run.step_map.read(build.column_of(metric), run.out_of_step())
     heat, chosen_heat = build.build_heat(run, newest, metric)
     alive = run.keeping_up(alive)
-    return Snapshot(
+    taken = Snapshot(
         link=moment.link,
         taken_at=moment.wall,
         taken_monotonic=time.monotonic(),
@@ -86,19 +86,13 @@ def take_picture(
         series=build.build_series(run, moment.wall - moment.now),
         timeline=build_timeline(run, newest, heat, alive),
         nodes=build_nodes(run, moment.now),
-        findings=_as_told(findings, view.state, moment.link),
+        findings=findings,
         pending=pending,
         notices=(*attempt_sentences.of_run(run.info), *moment.notices, *_notices(run)),
         detail=None if focus is None else build_detail(run, focus, marked_ranks(findings)),
         own_host=moment.own_host,
     )
-
-
-def _as_told(findings: tuple[Finding, ...], state: RunState, link: Link) -> tuple[Finding, ...]:
-    """The findings in the words for a run that goes on, or for one that is over or out of sight."""
-    if is_over(state):
-        return tuple(in_past(each, may_go_on=False) for each in findings)
-    return tuple(in_past(each, may_go_on=True) for each in findings) if link.state == "gone" else findings
+    return with_when(taken)
 
 
 def _notices(run: Run) -> list[str]:

@@ -141,6 +141,29 @@ def test_where_all_steps_begin_again_it_began_before_them() -> None:
     assert [(found.kind, found.since_step, found.since_is_bound) for found in said] == [("disk_low", 9, True)]
 
 
+@pytest.mark.parametrize(
+    ("fine_from", "steps"),
+    [(5, None), (18, (9, 9)), (27, (9, 79))],
+    ids=["over before", "it ends while the steps begin again", "over after"],
+)
+def test_what_is_over_has_no_step_of_before_the_steps_began_again(
+    fine_from: int, steps: tuple[int, int] | None
+) -> None:
+    run, judge = Run(run_info(4)), Judge()
+    for tick in range(40):
+        first = 10 * tick if tick < 20 else 10 * (tick - 20)
+        for rank in range(4):
+            pid = 100 + rank + 1000 * (tick >= 20)
+            run.add_rank(rank_frame(rank, tick, job(400).columns(rank, first, first + 10), pid=pid), float(tick))
+        is_low = tick < fine_from
+        run.add_node(node_frame(0, tick, figures=HostFigures(disks=[LOW if is_low else FINE])), float(tick))
+        run.settle(float(tick))
+        said = judge(run, run.ages(float(tick)))
+        assert tick != 19 or [found.kind for found in said] == ["disk_low"]
+    found = [(each.since_step, each.cleared_at_step) for each in said]
+    assert found == ([] if steps is None else [steps])
+
+
 def test_each_host_has_its_own() -> None:
     def figures(_tick: int, node: int) -> HostFigures:
         return HostFigures(disks=[LOW if node != 1 else FINE])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 import numpy as np
 import pytest
 
+from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.judge import Judge
+from ddpmon.diagnose.lost import LostMeasures
 from ddpmon.report.sentences import in_words
 from ddpmon.report.verdicts import stops_job
 from ddpmon.run.model import Run
@@ -191,3 +195,86 @@ def test_a_rank_that_is_lost_twice_leaves_two_that_are_over() -> None:
         said = judge(run, run.ages(now))
     over = [(each.ranks, each.since_step, each.cleared_at_step) for each in said if each.kind == "rank_lost"]
     assert over == [((3,), 449, 610), ((3,), 99, 260)]
+
+
+def away_and_back(
+    away: Mapping[int, range], pids: Callable[[int, int], int] = lambda _tick, rank: 100 + rank
+) -> list[tuple[Alert, ...]]:
+    """Four ranks, of which some are away for some ticks, meanwhile no step is finished; what is said at each tick."""
+    job, run, judge = MadeJob(healthy_phases(4, 800)), Run(run_info(4)), Judge()
+    said, first = [], 0
+    for tick in range(60):
+        gone = {rank for rank, ticks in away.items() if tick in ticks}
+        for rank in {0, 1, 2, 3} - gone:
+            run.add_rank(
+                rank_frame(rank, tick, job.columns(rank, first, first + 10), pid=pids(tick, rank)), float(tick)
+            )
+        run.settle(float(tick))
+        said.append(judge(run, run.ages(float(tick))))
+        first += 0 if gone else 10
+    return said
+
+
+def losses(alerts: Sequence[Alert]) -> list[Alert]:
+    return [alert for alert in alerts if alert.kind == "rank_lost"]
+
+
+def test_a_loss_that_is_over_tells_of_a_rank_that_came_back_and_not_of_one_that_is_still_lost() -> None:
+    lasting, over = losses(away_and_back({2: range(10, 99), 3: range(12, 30)})[40])
+    assert (lasting.ranks, lasting.cleared_at_step) == ((2,), None)
+    assert (over.ranks, over.since_step, over.cleared_at_step) == ((3,), 109, 110)
+    assert isinstance(over.measures, LostMeasures)
+    assert (over.measures.rank, over.measures.pid, over.measures.silent_s) == (3, 103, 18.0)
+    assert over.id != lasting.id
+
+
+def test_of_ranks_that_come_back_together_the_one_that_was_silent_for_the_longest_is_told_of() -> None:
+    said = away_and_back({1: range(10, 99), 2: range(14, 30), 3: range(12, 30)})[40]
+    _, over = losses(said)
+    assert isinstance(over.measures, LostMeasures)
+    assert (over.ranks, over.measures.rank) == ((2, 3), 3)
+
+
+def test_each_loss_of_a_rank_has_a_number_of_its_own_which_it_keeps() -> None:
+    job, run, judge = MadeJob(healthy_phases(4, 800)), Run(run_info(4)), Judge()
+    numbers: list[set[int]] = []
+    for tick in range(80):
+        for rank in range(3 if 10 <= tick % 35 < 25 else 4):
+            run.add_rank(rank_frame(rank, tick, job.columns(rank, 10 * tick, 10 * tick + 10)), float(tick))
+        run.settle(float(tick))
+        numbers.append({each.id for each in losses(judge(run, run.ages(float(tick))))})
+    assert (numbers[23], numbers[30], numbers[58], numbers[79]) == ({1}, {1}, {1, 2}, {1, 2})
+
+
+@pytest.mark.parametrize(("state", "kinds"), [("failed", ["rank_failed"]), ("finished", [])])
+def test_a_lost_rank_whose_last_frame_says_how_it_ended_leaves_no_loss_that_is_over(
+    state: str, kinds: list[str]
+) -> None:
+    job, run, judge = MadeJob(healthy_phases(4, 400)), Run(run_info(4)), Judge()
+    for tick in range(30):
+        for rank in range(4):
+            if rank == 3 and tick >= 10 and tick != 25:
+                continue
+            ended = {"state": state} if rank == 3 and tick == 25 else {}
+            run.add_rank(rank_frame(rank, tick, job.columns(rank, 10 * min(tick, 9), 100), **ended), float(tick))
+        run.settle(float(tick))
+        said = judge(run, run.ages(float(tick)))
+        assert tick != 24 or losses(said)
+    assert losses(said) == []
+    assert [each.kind for each in said if each.kind == "rank_failed"] == kinds
+
+
+def test_no_loss_keeps_a_step_of_before_the_steps_began_again() -> None:
+    """The second loss ends only after the run has begun its steps again, the first one ended long before."""
+    job, run, judge = MadeJob(healthy_phases(4, 400)), Run(run_info(4)), Judge()
+    steps = [*range(10), *[9] * 15, *range(10, 20), *[19] * 15, *range(5)]
+    for tick, place in enumerate(steps):
+        silent, again = tick in {*range(10, 25), *range(35, 50)}, tick >= 50
+        for rank in range(1 if tick < 35 else 0, 1) if silent else range(4):
+            part = job.columns(rank, 10 * place, 10 * place + 10)
+            run.add_rank(rank_frame(rank, tick, part, pid=100 + rank + 1000 * again), float(tick))
+        run.settle(float(tick))
+        said = judge(run, run.ages(float(tick)))
+        if tick == 30:
+            assert [(each.since_step, each.cleared_at_step) for each in losses(said)] == [(99, 110)]
+    assert [(each.since_step, each.cleared_at_step) for each in losses(said)] == [(None, 10)]

@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ddpmon.diagnose.judge import Judge
 from ddpmon.guard.ledger import Ledger, Notice
 from ddpmon.guard.memory import RunMemory
 from ddpmon.guard.policy import GuardPolicy
+from ddpmon.report.sentences import in_words
+from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Link, Snapshot
 from tests.commands.command_snapshots import STRAGGLER, snapshot, two_ranks
+from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 
 LIVE = Link("live")
 LATE = replace(STRAGGLER, id=3)
@@ -107,6 +111,19 @@ def test_a_guard_that_is_started_again_repeats_nothing() -> None:
     again = Told(told.memory)
     assert again(picture(replace(LATE, id=1), HANG)) == []
     assert again(picture(HANG, replace(LATE, id=1, cleared_at_step=500))) == OVER
+
+
+def test_the_end_of_each_loss_of_a_rank_is_told_at_once_with_its_step() -> None:
+    job, run, judge, told = MadeJob(healthy_phases(4, 800)), Run(run_info(4)), Judge(), Told()
+    reasons = []
+    for tick in range(70):
+        for rank in range(3 if 10 <= tick % 35 < 25 else 4):
+            run.add_rank(rank_frame(rank, tick, job.columns(rank, 10 * tick, 10 * tick + 10)), float(tick))
+        run.settle(float(tick))
+        told.now += 1.0
+        shown = picture(*in_words(judge(run, run.ages(float(tick)))), step=10 * tick + 9)
+        reasons += [(tick, each.reason) for each in told.ledger.take(shown, told.now, told.now) if each.reason]
+    assert reasons == [(25, "it is over since step 260"), (60, "it is over since step 610")]
 
 
 def test_no_word_from_a_run_is_told_and_that_it_is_heard_again() -> None:

@@ -25,13 +25,13 @@ JAVA = Culprit(8123, "bob", "java")
 LESS = "use fewer DataLoader workers, smaller caches or a larger limit; then find out what grows"
 KEEPS = "find out what this rank keeps: losses with their graphs, caches, copies in DataLoader workers"
 ENLARGE = (
-    "the run ends with a bus error when it is full: enlarge it (docker run --shm-size, a Kubernetes emptyDir in "
-    "memory), use fewer workers, or remove the files of dead processes"
+    "enlarge it (docker run --shm-size, a Kubernetes emptyDir in memory), use fewer workers, or remove the files of "
+    "dead processes: the run ends with a bus error when it is full"
 )
 FREE = "free some space or keep fewer checkpoints: a checkpoint that does not fit ends the run"
 IOTOP = "see what else uses it: `ssh node0 iotop`; copy the data to a local disk, cache it, or prefetch more"
 CABLE = "check the cable, the switch port, duplex, speed and firmware"
-NOTHING = "nothing to do unless a firewall only allows this port: the run uses the next free one"
+NOTHING = "change nothing unless a firewall only allows this port: the run uses the next free one"
 FULL = HostMemoryMeasures((), 0, 96 * GB, 100 * GB, None, None)
 PRESSED = HostMemoryMeasures((), 0, None, None, 30.0, None)
 CGROUP = CgroupMemoryMeasures(int(3.9 * GB), 4 * GB, 0, is_nearly_full=True)

@@ -103,7 +103,7 @@ ROWS = [
         network(replace(NETWORK, several_hosts=False)),
         "the gradient transfer has taken 25 ms longer a step since step 1,150, equally on all ranks: they share one "
         "host, so no network link is to blame. Costs 18 % of the run's time.",
-        "all ranks share one host: check what else uses its memory bandwidth and cores",
+        "check what else uses the memory bandwidth and the cores of the host, which all ranks share",
     ),
     (
         "uneven work",

@@ -56,7 +56,7 @@ def alert(measures: LateMeasures, kind: KindName = "straggler", phase: str | Non
 SEVERAL = (10.0, 10.0, 20.0, 0.0, 0.0)
 RARE: dict[str, Any] = {"one_step_in": 4.6, "hit_steps": 12, "ratio": None, "window_steps": None}
 DATA = "check the data loading of this rank: storage, shard size, DataLoader workers and their transforms"
-NO_PHASE = "the recorded phases do not show which one is late: record the durations of all phases"
+NO_PHASE = "record the durations of all phases: those on record do not show which one is late"
 SAMPLES = "give every rank the same batch size, or one in proportion to its speed"
 
 SENTENCES = {
@@ -73,7 +73,7 @@ SENTENCES = {
     "several phases, its process known": (
         alert(late(phases=SEVERAL, phases_ms=40.0, process=ON_CPU), phase="work"),
         "rank 2 (node1) is late by 40 ms a step, in several phases (since step 1,204). Costs 28 % of the run's time.",
-        "the whole step is slower on this rank: check clocks and other processes; compare sequence lengths. Run "
+        "check clocks and other processes of this rank, whose whole step is slower; compare sequence lengths. Run "
         "`ssh node1 py-spy dump --pid 412`",
     ),
     "a phase that is not on record": (
@@ -147,13 +147,13 @@ SENTENCES = {
         alert(late(**RARE), kind="intermittent_straggler"),
         "rank 2 (node1) is late by 40 ms in one step of 5, mostly in input (since step 1,204). Costs 28 % of the "
         "run's time.",
-        f"it comes and goes: {DATA}",
+        f"{DATA}; its lateness comes and goes",
     ),
     "in most steps": (
         alert(late(**(RARE | {"one_step_in": 1.2})), kind="intermittent_straggler"),
         "rank 2 (node1) is late by 40 ms in most steps, mostly in input (since step 1,204). Costs 28 % of the run's "
         "time.",
-        f"it comes and goes: {DATA}",
+        f"{DATA}; its lateness comes and goes",
     ),
     "ranks of several hosts, now and then": (
         alert(late(whom=Whom((2, 5), ""), **RARE), kind="intermittent_straggler"),

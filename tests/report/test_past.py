@@ -5,13 +5,22 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
+from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.contention.storage import DiskLowMeasures
+from ddpmon.diagnose.coverage import CoverageMeasures, Losses
+from ddpmon.diagnose.failures import FirstFailureMeasures, RankEnd, RankError
 from ddpmon.diagnose.judge import Judge
+from ddpmon.diagnose.losses import LossJumpMeasures, NonfiniteLossMeasures
+from ddpmon.diagnose.lost import LostMeasures
+from ddpmon.diagnose.pauses import LongStepMeasures, NamedPauseMeasures
+from ddpmon.diagnose.uneven_inputs import UnevenInputsMeasures
 from ddpmon.report.finding_rows import rows
-from ddpmon.report.past import in_past
-from ddpmon.report.sentences import in_words
+from ddpmon.report.past import When, in_past
+from ddpmon.report.sentences import in_words, tell
 from ddpmon.run.model import Run
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Link, RunState, Snapshot
@@ -25,11 +34,71 @@ from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.tui.made_runs import HANG
 from tests.tui.test_drawing import LOOKS, text_of
 
+ERROR = FirstFailureMeasures(RankEnd(3, RankError("ValueError", "this is wrong")))
+SILENT = LostMeasures(2, "node0", 102, 20.0, 99, "forward")
+NAN = NonfiniteLossMeasures("nan", 5, 5, 1, (2,), (), None, None)
+TOLD: dict[str, tuple[Alert, str, str]] = {  # what is told of, and its leads at the end and when a run was last seen
+    "a failure": (Alert("rank_failed", "critical", ERROR, (2,)), "", ""),
+    "a long step": (
+        Alert("pause", "info", LongStepMeasures(2100.0, 2100.0, 1, 1280), (1,), phase="input", cost_pct=1.0),
+        "",
+        "",
+    ),
+    "a checkpoint": (
+        Alert("pause", "warning", NamedPauseMeasures("checkpoint", 4, 900.0, 900.0, 1, 90, False), cost_pct=6.0),
+        "",
+        "",
+    ),
+    "a loss that jumped": (
+        Alert("loss_jump", "warning", LossJumpMeasures(2.0, 9.0, 3.0, 50, 4), (2,), since_step=60),
+        "",
+        "",
+    ),
+    "a loss that is finite again": (
+        Alert("nonfinite_loss", "warning", msgspec.structs.replace(NAN, finite_since=9), (2,)),
+        "",
+        "",
+    ),
+    "a loss that is not": (Alert("nonfinite_loss", "critical", NAN, (2,)), "", ""),
+    "ended data": (
+        Alert("uneven_inputs", "warning", UnevenInputsMeasures(30.0, (0, 1), 99, has_finished=False), (2,)),
+        "",
+        "",
+    ),
+    "a silent rank": (Alert("rank_lost", "critical", SILENT, (2,), ("node0",)), "", "if the run goes on, "),
+    "what nobody can see": (
+        Alert(
+            "monitor_degraded",
+            "warning",
+            CoverageMeasures(2, (0, 1), 6.0, (), (), Losses(0, 0, 0, 0, 0), None, 0),
+            (0, 1),
+        ),
+        "",
+        "",
+    ),
+    "a full disk": (
+        Alert("disk_low", "warning", DiskLowMeasures("/work", 1 << 30, 100 << 30, ()), (2,), ("node0",)),
+        "before the next run, ",
+        "if the run goes on, ",
+    ),
+}
+LASTS = {"a loss that is not", "a silent rank", "what nobody can see", "a full disk"}
 
-def test_what_is_of_the_past_by_itself_keeps_its_words() -> None:
-    failed = replace(HANG, kind="rank_failed", summary="rank 2 failed after step 3: ValueError: this is wrong")
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_sentence_that_tells_its_own_moment_gets_no_other_and_what_is_broken_is_looked_into_now(name: str) -> None:
+    alert, at_the_end, last_seen = TOLD[name]
+    now = tell(alert)
+    leads: list[tuple[When, str]] = [("at the end", at_the_end), ("when last seen", last_seen)]
+    for when, lead in leads:
+        then = in_past(now, when)
+        assert then.summary == (f"{when}: {now.summary}" if name in LASTS else now.summary)
+        assert advice_text(then.advice) == (f"{lead}{advice_text(now.advice)}" if now.advice else "")
+
+
+def test_what_is_over_keeps_its_words() -> None:
     over = replace(HANG, cleared_at_step=90, summary="over since step 90: rank 2 is late")
-    assert [in_past(each, may_go_on=False).summary for each in (failed, over)] == [failed.summary, over.summary]
+    assert in_past(over, "at the end").summary == over.summary
 
 
 def pictures(ended: RunState | None, link: Link) -> tuple[Snapshot, Finding]:

@@ -18,10 +18,10 @@ WRAP = "wrap evaluations and checkpoints in `with monitor.phase(name)`, so that 
 RECOMPILES = (
     "if it compiles again and again, find out why: TORCH_LOGS=recompiles; a shared TORCHINDUCTOR_CACHE_DIR helps"
 )
-GRAPH = "ranks are compared in steps outside CUDA graphs: run some steps without the graph to measure them"
+GRAPH = "run some steps without the graph to measure them: ranks are compared in steps outside CUDA graphs"
 NO_GRAPH = "look at the stacks of the ranks and at the GPUs (nvidia-smi): where a graph stands is not known"
 INTENDED = (
-    "nothing to do if this is intended: ranks are compared in steps that reduce gradients; wrap an evaluation in "
+    "change nothing if this is intended: ranks are compared in steps that reduce gradients; wrap an evaluation in "
     "`with monitor.phase(name)`"
 )
 SAME_BATCHES = (
@@ -29,7 +29,7 @@ SAME_BATCHES = (
     "or let the others continue with torch.distributed.algorithms.join.Join"
 )
 BATCHES = "if this is not intended, give every rank the same number of batches: DistributedSampler, drop_last=True"
-STORAGE = "it takes far longer than before: check the storage that rank 0 uses"
+STORAGE = "check the storage that rank 0 uses: it takes far longer than before"
 
 
 def pause(severity: Severity = "info", **changes: Any) -> Alert:

@@ -15,11 +15,13 @@ from ddpmon.parts import Settings
 from ddpmon.probe.about import driver
 from ddpmon.report.build import build_run
 from ddpmon.report.run_about import about
+from ddpmon.report.run_report import RunReport
+from ddpmon.report.run_report import facts as report_facts
 from ddpmon.report.status_json import status_object
 from ddpmon.run.model import Run
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.simulated_host import run_info as simulated_info
-from ddpmon.snapshot import JobView, Link, Snapshot
+from ddpmon.snapshot import Finding, JobView, Link, RunState, Snapshot
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.tui.made_runs import Made, snapshot
 
@@ -121,7 +123,7 @@ def test_hours_have_their_unit_in_every_line() -> None:
     )
 
 
-@pytest.mark.parametrize("waiting_pct", [18.0, 30.0, None])
+@pytest.mark.parametrize("waiting_pct", [0.0, 18.0, 30.0, None])
 def test_a_loss_above_what_is_lost_to_waiting_is_explained(waiting_pct: float | None) -> None:
     made = snapshot(Made(straggler=5, gpu=True))
     assert made.run is not None
@@ -129,9 +131,27 @@ def test_a_loss_above_what_is_lost_to_waiting_is_explained(waiting_pct: float | 
     told = replace(made, run=replace(made.run, step_age_s=0.2), job=job)
     pairs = {name: value for section in about(told) for name, value in section.pairs}
     assert pairs["lost: rank 5"].split(",")[0].endswith("GPU-h since step 812")
-    assert ("unlike waiting" in pairs) == (waiting_pct == 18.0), "the finding costs 24 % of the run's time"
+    assert ("unlike waiting" in pairs) == (waiting_pct in (0.0, 18.0)), "the finding costs 24 % of the run's time"
     if waiting_pct is not None:
         assert f"{waiting_pct:.0f} % of the time of all ranks over the last 20 steps, " in pairs["lost to waiting"]
+
+
+@pytest.mark.parametrize(("waiting_pct", "words"), [(None, "–"), (0.0, "0 % of the time of all ranks over ")])
+def test_a_report_has_a_dash_alone_where_waiting_is_unknown(waiting_pct: float | None, words: str) -> None:
+    made = snapshot(Made())
+    told = replace(made, job=replace(made.job, lost_to_waiting_pct=waiting_pct))
+    said = dict(report_facts(RunReport(told, run_info(8), (), 0.0, 3600.0, "a file")))["lost to waiting"]
+    assert said == words if waiting_pct is None else said.startswith(words)
+
+
+@pytest.mark.parametrize(("state", "span"), [("running", "so far"), ("failed", "in all")])
+def test_what_a_standstill_has_cost_is_in_all_once_the_run_has_ended(state: RunState, span: str) -> None:
+    made = snapshot(Made(gpu=True))
+    assert made.run is not None
+    hang = Finding("hang", "critical", "rank 2 is stuck", (2,), evidence={"seconds": 500.0, "waiting": 7})
+    told = replace(made, run=replace(made.run, state=state), findings=(hang,))
+    pairs = {name: value for section in about(told) for name, value in section.pairs}
+    assert pairs["lost: rank 2"].startswith(f"0.97 GPU-h {span}")
 
 
 def test_what_is_simulated_is_said_once_and_adds_up() -> None:

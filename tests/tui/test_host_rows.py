@@ -9,11 +9,13 @@ from rich.color import Color
 
 from ddpmon.snapshot import Finding, Link, LinkState, RunState
 from ddpmon.tui.draw.host_detail import host_lines
+from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import ordered_hosts
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import text_of
 from tests.tui.test_hosts import CALM, COLOUR, rows_of, said
 
 
@@ -46,6 +48,18 @@ def test_the_values_of_a_host_are_dim_once_its_run_is_over(link: LinkState, stat
     lines = host_lines(ViewState(shown, COLOUR), 0, 160)[2:]
     colours = {part.style.color for line in lines for part in line if part.style and part.text.strip()}
     assert (colours == {COLOUR.dim.color, COLOUR.faint.color}) is is_dim
+
+
+@pytest.mark.parametrize(
+    ("link", "state", "when"),
+    [("live", "running", "now"), ("gone", "running", "when last seen"), ("gone", "failed", "at the end")],
+)
+def test_the_ranks_of_a_host_say_when_they_were_so(link: LinkState, state: RunState, when: str) -> None:
+    shown = snapshot(Made(ranks=4, per_node=4))
+    assert shown.run is not None
+    shown = replace(shown, link=Link(link), run=replace(shown.run, state=state))
+    heading = text_of(rank_rows(shown, range(4), {}, 100, COLOUR))[1]
+    assert heading.endswith(f"  {when}")
 
 
 def test_the_last_values_of_a_run_that_has_ended_are_dim() -> None:

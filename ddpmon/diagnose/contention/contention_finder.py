@@ -55,7 +55,6 @@ class ContentionFinder:
         every = max(1 + (hosts > _EVERY_TICK), -(-hosts // _AT_ONCE))
         self._turn += 1
         alive, steps = alive_at(run), run.latest.step.tolist()
-        self.lives.keep_up(int(run.latest.step.max()))
         for place, (node, (frame, heard_at)) in enumerate(run.nodes.items()):
             if (place + self._turn) % every:
                 continue

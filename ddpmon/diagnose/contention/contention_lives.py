@@ -78,10 +78,23 @@ class Contention(Struct):
             self.seen &= not begins
         self.reading = reading
 
-    def holds(self, host: Host) -> bool:
-        """Whether it stands although a frame does not show it, since the frame does not tell; not for long."""
+    def count_unread(self, host: Host) -> None:
+        """Count a frame that does not show it, if the frame does not tell whether it lasts."""
         self.unread = self.unread + 1 if is_unread(host, self.symptom) else 0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it stands although the newest frame does not show it, since that does not tell; not for long."""
         return self.confirmed and 0 < self.unread <= CONTENTION.unread_frames
+
+    def begin_again(self, newest: int) -> None:
+        """The run counts its steps from the beginning and has finished step `newest`: it began before that."""
+        self.gone = min(self.gone, newest)
+        if self.since is None:
+            return
+        self.since, self.again, self.bound = newest, None, True
+        if self.life.alert is not None:
+            self.life.alert = replace(self.life.alert, since_step=newest, since_is_bound=True)
 
     def is_over(self) -> bool:
         """Whether enough has been read without it."""
@@ -161,7 +174,10 @@ class ContentionLives:
             return
         known = self._hosts.setdefault(node, {})
         shown = {(symptom.kind, symptom.about): symptom for symptom in symptoms}
-        held = [key for key in known if key not in shown and known[key].holds(host)]
+        missed = [key for key in known if key not in shown]
+        for key in missed:
+            known[key].count_unread(host)
+        held = [key for key in missed if known[key].is_held]
         unread = {known[key].symptom.source for key in held}
         shown = {key: each for key, each in shown.items() if key in known or not _is_hidden(each, unread)}
         for key, symptom in shown.items():
@@ -172,7 +188,7 @@ class ContentionLives:
                 bound = is_first or self._is_older(host, symptom, late_since or {})
                 contention = known[key] = Contention(life, symptom, host.frame.host, step if step >= 0 else None, bound)
             contention.take(symptom, reading, step)
-        for key in [key for key in known if key not in shown and key not in held]:
+        for key in [key for key in missed if key not in held]:
             contention = known[key]
             contention.take(None, host.reading(contention.symptom.source), step)
             if contention.is_over():
@@ -180,11 +196,13 @@ class ContentionLives:
         if not known:
             del self._hosts[node]
 
-    def keep_up(self, newest: int) -> None:
-        """Where the steps of all ranks have begun again, all that is known began before the `newest` of them."""
+    def begin_again(self, newest: int) -> None:
+        """The run counts its steps from the beginning and has finished step `newest`: all that is known began before.
+
+        A host may have told of the steps that are counted now before the run was known to count them.
+        """
         for contention in self._all():
-            if contention.since is not None and contention.since > newest:
-                contention.since, contention.again, contention.bound = max(newest, 0), None, True
+            contention.begin_again(newest)
 
     def _is_older(self, host: Host, symptom: Symptom, late_since: Mapping[int, int]) -> bool:
         """Whether the foreign process ran, and a rank was late, before the first look at the host."""

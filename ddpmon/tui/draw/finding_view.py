@@ -11,9 +11,9 @@ from ddpmon.diagnose.kinds import KindName
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, kind_words, rows, since, what, who
-from ddpmon.report.past import AT_THE_END, LAST_SEEN
-from ddpmon.report.verdicts import firing, is_broken, is_past, nothing_found
-from ddpmon.snapshot import Finding, RankDetail, Snapshot, is_over
+from ddpmon.report.past import when_words
+from ddpmon.report.verdicts import firing, is_broken, nothing_found
+from ddpmon.snapshot import Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.courses import METRICS, Metric, offered, plottable, rank_plots, reading_line
 from ddpmon.tui.draw.findings import block_lines
 from ddpmon.tui.draw.header import calm_style, finding_style
@@ -61,7 +61,7 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     room = list_room(picture, findings, width, height)
     remark = _narrowed(picture, len(shown)) or (plural(lasting, "finding") if room >= len(shown) else "")
     part = f"{view.top + 1:,}-{min(view.top + room, len(shown)):,} of {len(shown):,}" if room < len(shown) else ""
-    lines = [title(_when(picture.snapshot), ", ".join(filter(None, [part, remark])), width, look)]
+    lines = [title(when_words(picture.snapshot), ", ".join(filter(None, [part, remark])), width, look)]
     if not lasting:
         lines += _calm(picture, width)[: calm_rows(picture, width, height)]
     times = [since(finding, picture.snapshot) for finding in shown[view.top : view.top + room]]
@@ -76,13 +76,6 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     if shown and spare >= LEAST and fills_room(picture):
         lines += [[], *plots_below(picture, width, spare)]
     return fit_all(lines, width, height)
-
-
-def _when(snapshot: Snapshot) -> str:
-    """What the findings that last are of: now, the end of a run that is over, or when it was seen last."""
-    if not is_past(snapshot):
-        return "now"
-    return AT_THE_END if snapshot.run is not None and is_over(snapshot.run.state) else LAST_SEEN
 
 
 def list_room(picture: ViewState, findings: Sequence[Finding], width: int, height: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.segment import Segment
 
 from ddpmon.format import figure
-from ddpmon.report.past import AT_THE_END
+from ddpmon.report.past import when_words
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.verdicts import is_past
 from ddpmon.report.wording import state_words
@@ -30,7 +30,7 @@ def rank_rows(snapshot: Snapshot, who: Sequence[int], marked: dict[int, Finding]
     late = [look.clean(lateness.words([rank], look.unknown)) for rank in who]
     cells, past = 1 + late_cells(late), is_past(snapshot)
     headings = f"{'late':>{cells}}" + "".join(f"{name:>{size}}" for name, size in COLUMNS)
-    when = AT_THE_END if past else "now"
+    when = when_words(snapshot)
     lines = [title("ranks", "", width, look), [Segment(f"  {'rank':>7}{headings}  {when}", look.dim)]]
     rows = ((rank, f"{said:>{cells}}") for rank, said in zip(who, late, strict=True))
     return [*lines, *(_row(ranks, rank, marked.get(rank), said, width, look, past=past) for rank, said in rows)]

@@ -320,8 +320,7 @@ class Finding:
         evidence: the numbers that it rests on, by the names of docs/json.md.
         advice: what to do or look at next; a face makes text of it, for the host that its reader is on.
         cleared_at_step: about the first step without it, None while it lasts.
-        id: the number of its alert's life, by which its end is told from that of another; 0 where a rule keeps no
-            lives. A restart of ranks gives new ones, but for contention and lost ranks; watchers differ.
+        id: the number of its alert's life, by which its end is told from that of another; 0 where a rule keeps none.
         brief: the summary with lines of code as `train.py:88`; empty where it names none.
         tells_moment: the summary says itself at which past moment it happened, and is true ever since.
     """

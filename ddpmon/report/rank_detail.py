@@ -68,14 +68,16 @@ def _of_steps(run: Run, rank: int, peers: Ints) -> dict[str, Course]:
         name: Course(steps, table[own], quantiles(np.delete(table, own, axis=0)))
         for name, table in zip(_OF_STEPS, tables, strict=True)
     }
-    return {**courses, "lateness": _lateness(courses["work"])}
+    return {**courses, "lateness": _lateness(run, rank, courses["work"])}
 
 
-def _lateness(work: Course) -> Course:
-    """Work minus the median work of the others at the same step."""
+def _lateness(run: Run, rank: int, work: Course) -> Course:
+    """Work minus the median work of all others at the same step, also of those that findings name, as everywhere."""
     if not len(work.others):
         return Course(work.step, np.full(len(work.step), np.nan), work.others)
-    return Course(work.step, work.own - work.others[1], work.others - work.others[1])
+    (table,) = run.rings.takes(("work",), work.step, np.sort(peers_of(run, rank))).astype(np.float64)
+    middle = quantiles(table)[1]
+    return Course(work.step, work.own - middle, work.others - middle)
 
 
 def _of_readings(run: Run, rank: int, peers: Ints) -> dict[str, Course]:

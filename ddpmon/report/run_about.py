@@ -171,7 +171,7 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if together := together_words([hours for _, hours in lost], unit):
         yield "lost together", f"{together}; {OVERLAP}"
     waiting = math.inf if job.lost_to_waiting_pct is None else job.lost_to_waiting_pct
-    if any((finding.cost_pct or 0.0) > waiting for finding, _ in lost):
+    if not is_standing_still(snapshot) and any((finding.cost_pct or 0.0) > waiting for finding, _ in lost):
         yield "unlike waiting", UNLIKE_WAITING
 
 

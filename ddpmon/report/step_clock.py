@@ -23,7 +23,10 @@ def wall_of(snapshot: Snapshot, step: int) -> float | None:
         return float(np.interp(step, seen, series.ended_at))
     newest, ended_at = (seen[0], series.ended_at[0]) if len(seen) else (run.step, snapshot.taken_at - run.step_age_s)
     between_s = _seconds_between(series, step, float(newest))
-    return None if between_s is None else float(ended_at - between_s)
+    if between_s is None:
+        return None
+    began = 0.0 if run.elapsed_s is None else snapshot.taken_at - run.elapsed_s
+    return wall if (wall := float(ended_at - between_s)) >= began else None  # else other steps had these numbers
 
 
 def step_at(snapshot: Snapshot, wall: float) -> int | None:

@@ -97,6 +97,8 @@ def _coverage(picture: ViewState, look: Look) -> list[Line]:
     over = run is not None and is_over(run.state) and (run.state == "finished" or not _is_fresh(newest))
     calm = over or _is_fresh(coverage.oldest_age_s)
     word = newest if over else coverage.oldest_age_s
+    if word is not None and picture.stuck_s is not None:
+        word = max(word, picture.stuck_s)  # the picture is that old at least
     said = f"{'ended' if over else 'heard'} {age(word, look.unknown)} ago"
     return [
         [Segment(f"{coverage.reporting:,}/{coverage.expected:,} ranks", look.dim if whole or over else look.accent)],

@@ -147,7 +147,7 @@ def marked_lines(
         middle = Segment(f"{row.words(row.others, look.unknown):>{len(many)}}", look.dim)
         lines.append(fit([*_compared(row, shown, name, cell, look, findings), middle], width))
     lines += said
-    lines += [[Segment(f" {text}", look.accent)] for text in missing]
+    lines += [[Segment(f" {text}", look.dim)] for text in missing]
     return fit_all(lines, width, height)
 
 
@@ -175,7 +175,7 @@ def _rank_names(who: Sequence[int], cell: int) -> str:
 def _missing(ranks: int, figures: int, width: int) -> list[str]:
     """What of a comparison has no room, as lines."""
     said = [f"{plural(ranks, 'more rank')}: {ranks * CELL_LEAST} more columns"] if ranks > 0 else []
-    said += [f"more figures: {plural(figures, 'more line')}"] if figures > 0 else []
+    said += [plural(figures, "more figure")] if figures > 0 else []
     return wrap("; ".join(said), width - 2) if said else []
 
 

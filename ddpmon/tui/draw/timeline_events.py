@@ -138,7 +138,9 @@ def _ends(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> Iterat
         over = finding.cleared_at_step
         if over is not None and span[0] <= over and not _is_hidden(over, timeline, span):
             whom = look.clean(_whom(finding) or what(finding))
-            yield Event(min(over, span[1]), look.glyphs.finished, f"{whom} over")
+            yield Event(
+                min(over, span[1]), look.glyphs.finished, f"{whom} {'back' if finding.kind == 'rank_lost' else 'over'}"
+            )
 
 
 def _restarts(timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:

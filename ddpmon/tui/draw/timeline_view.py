@@ -71,7 +71,7 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     events = event_rows(whole, timeline, span, columns, room, look)
     rows = max((height - 2 - len(events)) // 4, 1)
     words = span_words(span, (float(timeline.step[0]), float(timeline.step[-1])))
-    when = look.clean(_moment(shown, int(timeline.step[told])))
+    when = look.clean(_moment(picture, int(timeline.step[told])))
     lines = [title(with_span("timeline", words, when, width), when, width, look)]
     for track in _tracks(timeline, told):
         lines += _row(track, timeline, told, span, columns, rows, cursor, look)
@@ -80,15 +80,16 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     return fit_all(lines, width, height)
 
 
-def _moment(snapshot: Snapshot, step: int) -> str:
+def _moment(picture: ViewState, step: int) -> str:
     """`14:00:52, step 702`, and whether that is now or the run's last one; how long ago, while no step is heard of."""
+    snapshot = picture.snapshot
     ago = seconds_since(snapshot, step)
     clock = time_of_day(wall_of(snapshot, step))
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
     behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
     ended = snapshot.run is not None and is_over(snapshot.run.state)
-    is_live = snapshot.link.state == "live" and not is_standing_still(snapshot) and _is_of_now(snapshot, step)
-    now = "the last one" if ended else "live" if is_live else f"{age(ago)} ago"
+    is_heard = snapshot.link.state == "live" and picture.stuck_s is None and not is_standing_still(snapshot)
+    now = "the last one" if ended else "live" if is_heard and _is_of_now(snapshot, step) else f"{age(ago)} ago"
     live = f", {now}" if snapshot.replay is None and ago is not None else ""
     return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
 

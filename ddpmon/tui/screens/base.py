@@ -241,7 +241,8 @@ class ViewScreen(BaseScreen):
         if not self.fits:
             return too_small_lines(width, height, LEAST, self.picture.look)
         lines = [header_line(self.picture, width)]
-        return [*lines, notice_line(self.picture, width)] if height > 1 else lines
+        said = height > 1 and notice(self.picture)  # a newer picture may have none, before the room is shared out anew
+        return [*lines, notice_line(self.picture, width)] if said else lines
 
     @property
     def pause(self) -> tuple[str, str]:

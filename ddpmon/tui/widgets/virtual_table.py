@@ -91,6 +91,8 @@ class VirtualTable(Canvas, can_focus=True):
         order = self.arranged(picture, picture.wanted)
         if picture.wanted != self.view.wanted:
             self.view = replace(self.view, top=0, cursor=0, wanted=picture.wanted)
+        if not np.array_equal(order, self.view.order):  # the worst come first: in sight wherever the cursor lets them
+            self.view = replace(self.view, top=0)
         self._place(order)
 
     def forget(self) -> None:

@@ -25,8 +25,10 @@ def wall_of(snapshot: Snapshot, step: int) -> float | None:
     between_s = _seconds_between(series, step, float(newest))
     if between_s is None:
         return None
-    began = 0.0 if run.elapsed_s is None else snapshot.taken_at - run.elapsed_s
-    return wall if (wall := float(ended_at - between_s)) >= began else None  # else other steps had these numbers
+    wall, longest_s = float(ended_at - between_s), run.elapsed_s
+    # Before the run began: the steps with these numbers are of ranks that have restarted alone.
+    is_before = longest_s is not None and wall < snapshot.taken_at - run.step_age_s - longest_s
+    return None if is_before else wall
 
 
 def step_at(snapshot: Snapshot, wall: float) -> int | None:

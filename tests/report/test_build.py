@@ -76,6 +76,22 @@ def test_the_detail_begins_with_the_first_step_on_record_and_has_the_band_of_the
     np.testing.assert_allclose(detail.courses["lateness"].own, work[1] - np.median(others, axis=0), atol=1e-3)
 
 
+def test_the_lateness_of_the_detail_is_that_of_all_views_also_where_findings_name_the_others() -> None:
+    """A rank 70 ms late beside two others that are late, too, had a plot of 160 ms under a title of +70."""
+    run, phases = Run(run_info(4)), healthy_phases(4, 40)
+    phases["input"][:2] += 90.0
+    phases["input"][2] += 160.0
+    job = MadeJob(phases)
+    for rank in range(4):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40)), 0.0)
+    detail = build_detail(run, 2, named={0, 1, 2})
+    assert detail is not None
+    course = detail.courses["lateness"]
+    work = run.rings.take("work", course.step)
+    np.testing.assert_allclose(course.own, work[2] - np.median(work[[0, 1, 3]], axis=0), atol=1e-3)
+    assert np.median(course.own) < 100.0
+
+
 def test_the_last_step_is_as_old_as_the_rank_says_that_knows_best() -> None:
     run, job, nobody = Run(run_info(3)), MadeJob(healthy_phases(3, 40)), np.empty(0, np.int64)
     assert build_run(run, run.ages(0.0), nobody, "", ended=None).step_age_s is None

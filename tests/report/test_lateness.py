@@ -21,7 +21,7 @@ from ddpmon.report.run_about import about
 from ddpmon.report.run_report import Event, RunReport
 from ddpmon.report.run_report import facts as report_facts
 from ddpmon.report.sentences import in_words
-from ddpmon.report.step_clock import seconds_since
+from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.wording import on_host, stack_command
 from ddpmon.run.model import Run
 from ddpmon.run.resources import RESOURCES
@@ -355,3 +355,12 @@ def test_each_of_many_places_is_a_group_of_its_own() -> None:
     groups = places(replace(made.ranks, stall=tuple(stalls), phase=("input",) * 60))
     assert sorted(group.ranks for group in groups) == [(line, line + 20, line + 40) for line in range(20)]
     assert {group.frame.line for group in groups if group.frame} == {*range(20)}
+
+
+def test_a_step_has_no_time_of_day_before_the_run_began() -> None:
+    """Ranks that had restarted alone gave steps times before the start of the run."""
+    shown = timed(Made())
+    assert shown.run is not None
+    young = replace(shown, run=replace(shown.run, elapsed_s=60.0, step_age_s=0.0))
+    assert wall_of(young, 1_204) is not None
+    assert wall_of(young, 204) is None

@@ -247,6 +247,11 @@ def test_an_answer_that_does_not_come_is_told_with_its_age() -> None:
     assert notice(nothing) == "no answer from the store for 12 s; nothing has been read yet"
 
 
+def test_no_age_is_less_than_the_silence_of_the_store() -> None:
+    late = replace(picture(Made()), stuck_s=12.3)
+    assert "heard 12 s ago" in text_of([header_line(late, 140)])[0]
+
+
 def test_waiting_is_told_with_the_sentence_of_the_link() -> None:
     waiting = replace(NOTHING_YET, link=Link("waiting", "no run on this host yet"))
     text = "\n".join(text_of(waiting_lines(ViewState(waiting, ASCII), 80, 20)))

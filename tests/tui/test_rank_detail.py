@@ -290,7 +290,7 @@ def test_what_of_a_comparison_has_no_room_is_said() -> None:
     assert not any("more " in line for line in whole)
     small = text_of(marked_lines(made, [1, 2, 3, 4], 40, 10, ASCII))
     assert [len(line) for line in small] == [40] * 10
-    said = " ".join(line.strip() for line in small if "more" in line)
+    said = " ".join(line.strip() for line in small[-2:])
     assert "2 more ranks: 16 more columns" in said
     figures = sum(bool(line.strip()) for line in whole) - 2
     assert f"{figures - 8} more figures" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddpmon.tui.screens.overview import Overview
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.watched import Fixed, Watched, watch
 
@@ -19,6 +20,26 @@ def test_the_table_opens_on_the_worst_ranks() -> None:
         assert top.split()[1:3] == ["5", "node0"]
 
     watch(Fixed(THOUSAND), act, (80, 24))
+
+
+def test_the_worst_ranks_stay_in_sight_where_the_chosen_one_comes_up_beside_them() -> None:
+    """The table scrolled no further back than to the cursor, and hid the worst rank above it."""
+    source = Fixed(THOUSAND)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("▸")
+        for _ in range(3):
+            await watched.press("pagedown")
+        await watched.until(lambda: "lost, last" not in watched.text())
+        overview = watched.app.screen_stack[0]
+        assert isinstance(overview, Overview)
+        chosen = overview.table.rank
+        assert chosen is not None
+        source.shown = snapshot(Made(ranks=1024, per_node=8, straggler=chosen, lost=(5,)))
+        await watched.until(lambda: watched.rows()[:2] == [5, chosen])
+        await watched.until(lambda: "lost, last" in watched.text())
+
+    watch(source, act, (80, 24))
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,11 @@ def test_a_step_that_only_some_have_left_long_behind_is_not_live(told: int, said
     assert f"step {told:,}, {said} " in head
 
 
+def test_while_the_store_does_not_answer_no_step_is_live() -> None:
+    head = text_of(timeline_lines(ViewState(timed(SHOWN), make_look(), stuck_s=8.0), 120, 24))[0]
+    assert "live" not in head
+
+
 def test_what_says_that_the_store_is_gone_is_not_dim_at_any_size() -> None:
     run = SHOWN.run
     assert run is not None

@@ -271,13 +271,14 @@ def is_even(snapshot: Snapshot) -> bool:
 
 
 def onsets(findings: Sequence[Finding]) -> list[int]:
-    """The steps at which lasting troubles began, the headline's first, at most three.
+    """The steps at which lasting warnings began, the headline's first, at most three.
 
     Without those that are bounds, and those that a lost or failed rank counts by itself: after a restart from 0.
     """
     first = headline(findings)
     loud = [finding for finding in firing(findings) if at_or_above(finding.severity, "warning")]
-    of_run = [f for f in (first, *loud) if f is not None and f.kind not in ("rank_lost", "rank_failed")]
+    in_order = [*(each for each in loud if each == first), *loud]
+    of_run = [f for f in in_order if f.kind not in ("rank_lost", "rank_failed")]
     known = [f for f in of_run if not f.since_is_bound]
     return list(dict.fromkeys(f.since_step for f in known if f.since_step is not None))[:3]
 

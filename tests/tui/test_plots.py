@@ -72,6 +72,15 @@ def test_beside_a_band_a_line_in_ascii_has_one_mark_a_column() -> None:
         assert sum(row[column] == "*" for row in rows) == 1
 
 
+def test_in_ascii_one_long_step_in_five_does_not_lift_the_line_beside_a_band() -> None:
+    """The wait of a rank that waits least seemed to grow from the onset on."""
+    step, flat = np.arange(400.0), np.full(400, 0.0)
+    curve = Curve("wait", "", step, np.where(step % 5 == 0, 100.0, 10.0), flat, flat + 100)
+    rows = text_of(plot_lines(curve, 60, 12, ASCII))[1:-1]
+    height = [row for row, line in enumerate(rows) if "*" in line]
+    assert min(height) > len(rows) // 2, "at 10 of 100"
+
+
 def test_a_course_that_ends_early_says_since_when_it_is_not_known() -> None:
     step = np.arange(200.0)
     value = np.where(step <= 35, 4000.0, np.nan)

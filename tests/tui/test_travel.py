@@ -160,7 +160,12 @@ def test_how_long_ago_is_a_moment(text: str, seconds: float) -> None:
     assert go_to(text, 5000.0) == Request("to_wall", 5000.0 - seconds)
 
 
-@pytest.mark.parametrize("text", ["abc", "2 weeks", "min", "--3s", "1e9s", "25:00", ""])
+@pytest.mark.parametrize("text", ["1200", "1,200", "step 1,200", "Step 1200"])
+def test_a_step_is_a_moment(text: str) -> None:
+    assert go_to(text, 5000.0) == Request("to_step", 1200.0)
+
+
+@pytest.mark.parametrize("text", ["step", "abc", "2 weeks", "min", "--3s", "1e9s", "25:00", ""])
 def test_what_is_no_moment(text: str) -> None:
     assert go_to(text, 5000.0) is None
 

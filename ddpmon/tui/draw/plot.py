@@ -208,6 +208,8 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: 
     """The plot itself with its tick labels and a faint grid line at each of them, `GUTTER + columns` wide."""
     fine = 1 if look.ascii_only else 2
     low, high = decimate(curve.step, curve.value, columns * fine, span)
+    if look.ascii_only and curve.low is not None:  # beside a band one mark a column
+        low = high = _middles(curve.step, curve.value, columns, span, (low, high))
     line = _normal(low, scale), _normal(high, scale)
     band = None
     if curve.low is not None and curve.high is not None:
@@ -249,6 +251,18 @@ def decimate(step: Floats, value: Floats, columns: int, span: Span) -> Edges:
     return np.fmin(low, np.fmin(edge[:-1], edge[1:])), np.fmax(high, np.fmax(edge[:-1], edge[1:]))
 
 
+def _middles(step: Floats, value: Floats, columns: int, span: tuple[float, float], edges: Edges) -> Floats:
+    """[columns] the lower median of the values in each column; between points the middle of the `edges` there."""
+    middle = (edges[0] + edges[1]) / 2
+    seen = np.isfinite(value) & np.isfinite(step)
+    y, width = value[seen], max(span[1] - span[0], 1e-9)
+    column = np.clip((step[seen] - span[0]) / width * (columns - 1), 0, columns - 1).round().astype(np.int64)
+    order = np.lexsort((y, column))
+    filled, first, count = np.unique(column[order], return_index=True, return_counts=True)
+    middle[filled] = y[order][first + (count - 1) // 2]
+    return middle
+
+
 def _between(x: Floats, y: Floats, place: Floats, columns: int) -> Floats:
     """The line's height at the edges of the columns; NaN outside it and where data is missing."""
     edges = np.arange(columns + 1) - 0.5
@@ -287,10 +301,9 @@ def _dotted(line: Edges, band: Edges | None, zero: float | None, columns: int, r
 
 def _ascii(line: Edges, band: Edges | None, rows: int) -> Cells:
     cells: Cells = []
-    edges = line if band is None else ((line[0] + line[1]) / 2,) * 2  # beside a band one mark a column
     for row in range(rows):
         bottom, top = (rows - 1 - row - 0.5) / max(rows - 1, 1), (rows - 1 - row + 0.5) / max(rows - 1, 1)
-        on_line = (edges[0] < top) & (edges[1] >= bottom)
+        on_line = (line[0] < top) & (line[1] >= bottom)
         in_band = (band[0] <= top) & (band[1] >= bottom) if band is not None else np.zeros_like(on_line)
         in_band[row % 2 :: 2] = False  # so that the line stands out
         kinds = np.where(on_line, LINE, np.where(in_band, BAND, GROUND)).astype(np.uint8)

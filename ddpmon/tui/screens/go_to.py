@@ -54,6 +54,6 @@ def moment(text: str, near: float) -> Request | None:
         wall = near - float(ago[1]) * _SECONDS[ago[2][0].lower()]
     if wall is not None:
         return Request("to_wall", wall)
-    digits = text.replace(",", "")
+    digits = text.lower().removeprefix("step").strip().replace(",", "")  # as the timeline calls it
     is_step = digits.isascii() and digits.isdecimal() and len(digits) < MOST_DIGITS
     return Request("to_step", float(digits)) if is_step else None

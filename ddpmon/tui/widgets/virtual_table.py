@@ -162,7 +162,8 @@ class VirtualTable(Canvas, can_focus=True):
             self.opened(self.chosen)
 
     def on_resize(self, _event: events.Resize) -> None:
-        """Another height shows other rows: a table that has grown may show all of them."""
+        """Another height shows other rows: a table that has grown shows the first ones with the cursor, if it can."""
+        self.view = replace(self.view, top=0)
         self._place(self.view.order)
 
     def on_focus(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.store.base import TargetError
 from ddpmon.store.discovery import discover
@@ -93,7 +94,7 @@ def test_a_stopped_rank_is_lost_and_found_again(monkeypatch: pytest.MonkeyPatch,
         assert next(f for f in lost.findings if f.kind == "rank_lost").ranks == (1,)
         watch_until(
             observer,
-            lambda s: step_of(s) > step_of(lost) + 5 and not any(f.kind == "rank_lost" for f in s.findings),
+            lambda s: step_of(s) > step_of(lost) + 5 and not any(f.kind == "rank_lost" for f in firing(s.findings)),
             log=run.log,
         )
 

@@ -16,7 +16,8 @@ from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import text_of
-from tests.tui.test_hosts import CALM, COLOUR, rows_of, said
+from tests.tui.test_hosts import CALM, COLOUR, said
+from tests.tui.test_hosts_table import rows_of
 
 
 def test_hosts_of_a_run_that_has_ended_show_their_last_values() -> None:

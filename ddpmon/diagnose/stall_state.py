@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from ddpmon.diagnose.stop_policy import STALL
 from ddpmon.diagnose.waiting import WAITING, Frames, Waits, in_named_phase, waits, who_waits
-from ddpmon.figures import PLACE
 from ddpmon.parts import Flight
 from ddpmon.run.medians import median
 from ddpmon.run.model import SILENT_S, Run
@@ -114,7 +113,7 @@ def _untold_s(run: Run, rank: int) -> float:
     rank whose figures host frames carry finds its last whole frame only.
     """
     latest = run.latest
-    only_whole = latest.writer[rank] >= 0 and latest.figures[rank, PLACE["seq"]] == latest.whole_seq[rank]
+    only_whole = latest.writer[rank] >= 0 and latest.column("seq")[rank] == latest.whole_seq[rank]
     return STALL.untold_s + (HANDED_S if only_whole else 0.0)
 
 

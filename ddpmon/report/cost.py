@@ -11,7 +11,8 @@ from ddpmon.snapshot import Finding, Snapshot
 _HOUR_S = 3600
 OVERLAP = "the findings overlap: ranks that are late in the same steps lose the same time"
 UNLIKE_WAITING = (
-    "a loss can exceed the waiting: it counts the time since its onset, and that of the late ranks, which do not wait"
+    "what a finding loses can exceed what is lost to waiting: it counts the time since its onset, and also that of the "
+    "late ranks, which do not wait"
 )
 
 

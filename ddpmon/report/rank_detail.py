@@ -68,15 +68,20 @@ def _of_steps(run: Run, rank: int, peers: Ints) -> dict[str, Course]:
         name: Course(steps, table[own], quantiles(np.delete(table, own, axis=0)))
         for name, table in zip(_OF_STEPS, tables, strict=True)
     }
-    return {**courses, "lateness": _lateness(run, rank, courses["work"])}
+    return {**courses, "lateness": _lateness(run, rank, peers, courses["work"])}
 
 
-def _lateness(run: Run, rank: int, work: Course) -> Course:
-    """Work minus the median work of all others at the same step, also of those that findings name, as everywhere."""
+def _lateness(run: Run, rank: int, peers: Ints, work: Course) -> Course:
+    """Work minus the median work of all others at the same step, also of those that findings name, as in all views.
+
+    `work` has the median of the `peers`, which findings do not name.
+    """
     if not len(work.others):
         return Course(work.step, np.full(len(work.step), np.nan), work.others)
-    (table,) = run.rings.takes(("work",), work.step, np.sort(peers_of(run, rank))).astype(np.float64)
-    middle = quantiles(table)[1]
+    middle, others = work.others[1], peers_of(run, rank)
+    if not np.array_equal(others, peers):
+        (table,) = run.rings.takes(("work",), work.step, np.sort(others)).astype(np.float64)
+        middle = quantiles(table)[1]
     return Course(work.step, work.own - middle, work.others - middle)
 
 

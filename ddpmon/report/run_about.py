@@ -172,7 +172,7 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         yield "lost together", f"{together}; {OVERLAP}"
     waiting = math.inf if job.lost_to_waiting_pct is None else job.lost_to_waiting_pct
     if not is_standing_still(snapshot) and any((finding.cost_pct or 0.0) > waiting for finding, _ in lost):
-        yield "unlike waiting", UNLIKE_WAITING
+        yield "note", UNLIKE_WAITING
 
 
 def _span(finding: Finding, *, ended: bool) -> str:

@@ -277,8 +277,7 @@ def onsets(findings: Sequence[Finding]) -> list[int]:
     """
     first = headline(findings)
     loud = [finding for finding in firing(findings) if at_or_above(finding.severity, "warning")]
-    in_order = [*(each for each in loud if each == first), *loud]
-    of_run = [f for f in in_order if f.kind not in ("rank_lost", "rank_failed")]
+    of_run = [f for f in sorted(loud, key=lambda each: each != first) if f.kind not in ("rank_lost", "rank_failed")]
     known = [f for f in of_run if not f.since_is_bound]
     return list(dict.fromkeys(f.since_step for f in known if f.since_step is not None))[:3]
 

@@ -167,7 +167,8 @@ def test_a_lost_rank_that_is_heard_again_is_over_and_kept_as_such(restarts: bool
     run, judge = Run(run_info(4)), Judge()
     for tick in range(45):
         now, away = float(tick), 10 <= tick < 25
-        first = 10 * min(tick, 9) if away else 10 * (tick if tick < 10 else tick - 15)  # nobody gets on without rank 3
+        # No rank finishes a step without rank 3.
+        first = 10 * min(tick, 9) if away else 10 * (tick if tick < 10 else tick - 15)
         for rank in range(4):
             if rank < 3 or not away:
                 pid = 100 + rank + 1000 * (restarts and rank == 3 and tick >= 25)

@@ -37,7 +37,8 @@ from tests.tui.test_drawing import LOOKS, text_of
 ERROR = FirstFailureMeasures(RankEnd(3, RankError("ValueError", "this is wrong")))
 SILENT = LostMeasures(2, "node0", 102, 20.0, 99, "forward")
 NAN = NonfiniteLossMeasures("nan", 5, 5, 1, (2,), (), None, None)
-TOLD: dict[str, tuple[Alert, str, str]] = {  # what is told of, and its leads at the end and when a run was last seen
+# What happened -> an alert on it, and the words before its advice at the end of a run and when a run was last seen.
+LEADS: dict[str, tuple[Alert, str, str]] = {
     "a failure": (Alert("rank_failed", "critical", ERROR, (2,)), "", ""),
     "a long step": (
         Alert("pause", "info", LongStepMeasures(2100.0, 2100.0, 1, 1280), (1,), phase="input", cost_pct=1.0),
@@ -85,9 +86,9 @@ TOLD: dict[str, tuple[Alert, str, str]] = {  # what is told of, and its leads at
 LASTS = {"a loss that is not", "a silent rank", "what nobody can see", "a full disk"}
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", LEADS)
 def test_a_sentence_that_tells_its_own_moment_gets_no_other_and_what_is_broken_is_looked_into_now(name: str) -> None:
-    alert, at_the_end, last_seen = TOLD[name]
+    alert, at_the_end, last_seen = LEADS[name]
     now = tell(alert)
     leads: list[tuple[When, str]] = [("at the end", at_the_end), ("when last seen", last_seen)]
     for when, lead in leads:

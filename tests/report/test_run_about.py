@@ -131,7 +131,7 @@ def test_a_loss_above_what_is_lost_to_waiting_is_explained(waiting_pct: float | 
     told = replace(made, run=replace(made.run, step_age_s=0.2), job=job)
     pairs = {name: value for section in about(told) for name, value in section.pairs}
     assert pairs["lost: rank 5"].split(",")[0].endswith("GPU-h since step 812")
-    assert ("unlike waiting" in pairs) == (waiting_pct in (0.0, 18.0)), "the finding costs 24 % of the run's time"
+    assert ("note" in pairs) == (waiting_pct in (0.0, 18.0)), "the finding costs 24 % of the run's time"
     if waiting_pct is not None:
         assert f"{waiting_pct:.0f} % of the time of all ranks over the last 20 steps, " in pairs["lost to waiting"]
 

@@ -241,8 +241,9 @@ class ViewScreen(BaseScreen):
         if not self.fits:
             return too_small_lines(width, height, LEAST, self.picture.look)
         lines = [header_line(self.picture, width)]
-        said = height > 1 and notice(self.picture)  # a newer picture may have none, before the room is shared out anew
-        return [*lines, notice_line(self.picture, width)] if said else lines
+        # The height is that of an earlier picture, which may have had a notice where this one has none.
+        has_notice = height > 1 and bool(notice(self.picture))
+        return [*lines, notice_line(self.picture, width)] if has_notice else lines
 
     @property
     def pause(self) -> tuple[str, str]:

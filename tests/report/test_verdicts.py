@@ -10,7 +10,16 @@ import pytest
 from ddpmon.diagnose.alert import Severity
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.diagnose.pending import Pending
-from ddpmon.report.verdicts import about_host, calm_sentence, headline, is_broken, is_even, marked_hosts, marked_ranks
+from ddpmon.report.verdicts import (
+    about_host,
+    calm_sentence,
+    headline,
+    is_broken,
+    is_even,
+    marked_hosts,
+    marked_ranks,
+    onsets,
+)
 from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.findings import all_findings, one_line
 from ddpmon.tui.draw.verdict_lines import verdict_lines
@@ -161,3 +170,11 @@ def test_a_run_of_which_one_rank_alone_tells_its_steps_is_not_called_too_young()
     assert calm_sentence(replace(made, findings=(), ranks=replace(made.ranks, work_ms=work))) == (
         "not enough evidence yet: 1 of 2 ranks can be compared"
     )
+
+
+def test_an_information_marks_no_onset_on_the_axes() -> None:
+    """A foreign process of severity info had an orange sign on every axis."""
+    note = Finding("gpu_shared", "info", "somebody else is on GPU 3", (3,), since_step=60)
+    late = Finding("straggler", "warning", "rank 5 is late", (5,), since_step=90)
+    assert onsets([note]) == []
+    assert onsets([note, late]) == [90]

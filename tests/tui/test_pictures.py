@@ -247,6 +247,15 @@ def test_an_answer_that_does_not_come_is_told_with_its_age() -> None:
     assert notice(nothing) == "no answer from the store for 12 s; nothing has been read yet"
 
 
+def test_short_and_long_findings_begin_in_one_column() -> None:
+    made = snapshot(Made(straggler=5))
+    long = Finding("cpu_contention", "info", "pid 4242 (root, python x.py) takes 78 % of a core " + "of the host " * 12)
+    short = Finding("cpu_pinned", "info", "too many threads")
+    shown = replace(made, findings=(made.findings[0], short, long))
+    lines = [line for line in text_of(finding_lines(ViewState(shown, COLOUR), 90, 8)) if line.startswith(" •")]
+    assert [len(line) - len(line[2:].lstrip()) for line in lines] == [5, 5]
+
+
 def test_no_age_is_less_than_the_silence_of_the_store() -> None:
     late = replace(picture(Made()), stuck_s=12.3)
     assert "heard 12 s ago" in text_of([header_line(late, 140)])[0]

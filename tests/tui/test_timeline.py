@@ -200,6 +200,15 @@ def test_a_step_that_only_some_have_left_long_behind_is_not_live(told: int, said
     assert f"step {told:,}, {said} " in head
 
 
+def test_what_began_before_its_bound_and_before_the_axis_says_so_in_words() -> None:
+    """It said `too many threads, or before since 12`."""
+    found = Finding("cpu_pinned", "info", "too many threads", (), ("vm",), since_step=12, since_is_bound=True)
+    shown = ViewState(timed(replace(SHOWN, findings=(found,))), make_look(), zoom=200)
+    text = "\n".join(text_of(timeline_lines(shown, 120, 24)))
+    assert " since before 12" in text
+    assert "or before" not in text
+
+
 def test_while_the_store_does_not_answer_no_step_is_live() -> None:
     head = text_of(timeline_lines(ViewState(timed(SHOWN), make_look(), stuck_s=8.0), 120, 24))[0]
     assert "live" not in head

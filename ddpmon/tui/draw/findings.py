@@ -75,15 +75,15 @@ def one_line(finding: Finding, width: int, look: Look) -> Line:
     """Glyph, sentence, onset and cost of one finding; where the sentence has no room, who and what in a few words."""
     glyph, style = _style(finding, look)
     facts = [Segment(f"{_since(finding)}  {_cost(finding, look):>5} ", look.dim)]
-    room = width - 5
+    room = width - len(INDENT)
     said = look.clean(finding.summary)
     if cell_len(said) > room - width_of(facts):
         short = look.clean(f"{who(finding)}: {what(finding)}")
         full = look.clean(f"{short}, {finding.cause}") if finding.cause else short
         short = full if cell_len(full) <= room - width_of(facts) else short
         said, facts = (said, [Segment(" ", look.dim)]) if cell_len(said) < room else (short, facts)
-    said = clip(said, width - width_of(facts) - 4, look.glyphs.more)
-    return spread([Segment(f" {glyph} ", style), Segment(said, style)], facts, width)
+    said = clip(said, room - width_of(facts), look.glyphs.more)
+    return spread([Segment(f" {glyph} ".ljust(len(INDENT)), style), Segment(said, style)], facts, width)
 
 
 def _style(finding: Finding, look: Look) -> tuple[str, Style]:

@@ -127,10 +127,10 @@ def _beginnings(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> 
         lasts = over is None or _is_hidden(over, timeline, span)
         if since is not None and (lasts or span[0] <= since):
             sign = finding_style(finding, look)[0] if lasts else look.glyphs.mark
-            bound = ", or before" if finding.since_is_bound else ""
-            earlier = f" since {count(since)}" if since < span[0] else ""
+            bound = "before " if finding.since_is_bound else ""
+            when = f" since {bound}{count(since)}" if since < span[0] else ", or before" if bound else ""
             words = look.clean(f"{_whom(finding)} {what(finding)}".strip())
-            yield Event(since, sign, f"{words}{bound}{earlier}", lasts and finding.severity != "info")
+            yield Event(since, sign, f"{words}{when}", lasts and finding.severity != "info")
 
 
 def _ends(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:

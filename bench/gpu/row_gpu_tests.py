@@ -23,11 +23,12 @@ _FILE = "tests/probe/test_probe_gpu.py"
 def measure(figures: Figures, rehearse: bool) -> None:
     """Run the tests without the options of pyproject, whose plugins may be missing."""
     command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-p", "no:cacheprovider", "-q", "-rfEs", _FILE]
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+    paths = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True, check=False)
     print(done.stdout[-8000:], done.stderr[-4000:], flush=True)
     counts = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error|skipped)", done.stdout)}
-    if not counts:
+    if not counts or "error" in counts:  # nothing was collected: the tests have said nothing
         lines = (done.stderr or done.stdout).strip().splitlines()
         telling = [line for line in lines if "rror" in line] or ["no output", *lines]
         raise SystemExit(f"pytest ended with exit code {done.returncode}: {telling[-1][:200]}")

@@ -4,7 +4,7 @@ Each part is a process of its own, since a capture that breaks leaves its proces
 captures in the strictest mode, without ddpmon. `capture`: meanwhile the publisher asks every 20 ms for events, some of
 which the device has not passed. `control`: the same without what ddpmon tells the driver before; it shows that the part
 could fail. `replay`: a whole step is captured and replayed for 14 s; no hook runs there, so what is said of such a
-rank? On a GPU 80 s.
+rank? All four run at the same time. On a GPU half a minute.
 
     python bench/gpu/row_graphs.py [--rehearse]
 """
@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -164,7 +165,9 @@ def found_by(part: str, rehearse: bool) -> dict[str, Any]:
 
 def measure(figures: Figures, rehearse: bool) -> None:
     """Play the parts."""
-    found = {part: found_by(part, rehearse) for part in _PARTS}
+    with ThreadPoolExecutor(len(_PARTS)) as pool:
+        played = pool.map(lambda part: found_by(part, rehearse), _PARTS)
+        found = dict(zip(_PARTS, played, strict=True))
     for part, words in found.items():
         figures.put({f"{part}: {what}": value for what, value in words.items()} or {part: "its process died"})
     how = {part: found[part].get("capture", "its process died") for part in _PARTS[:-1]}

@@ -16,6 +16,7 @@ from ddpmon.tui.app import WatchApp
 from ddpmon.tui.picture_reader import Source
 from ddpmon.tui.preferences import Preferences, Session
 from ddpmon.tui.screens.overview import Overview
+from ddpmon.tui.widgets.canvas import Canvas
 from tests.tui.made_runs import NOTES, Made, snapshot
 
 Act = Callable[["Watched"], Awaitable[None]]
@@ -77,7 +78,11 @@ class Watched:
             await self.pilot.pause(0.02)
 
     async def until_shown(self, text: str) -> None:
-        await self.until(lambda: text in self.text())
+        """Wait for a text on a screen whose every part has been drawn: the header may come before the table below."""
+        await self.until(lambda: text in self.text() and self._is_drawn())
+
+    def _is_drawn(self) -> bool:
+        return all(canvas.lines for canvas in self.app.screen.query(Canvas) if canvas.display and canvas.size.area)
 
 
 def watch(

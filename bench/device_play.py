@@ -15,7 +15,7 @@ from ddpmon.probe import frames
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.loss import LossReader
-from ddpmon.probe.record import HostTimes, StepRow, resolve
+from ddpmon.probe.record import HostTimes, StepRow, intervals, resolve
 from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
@@ -55,8 +55,8 @@ class _DeviceClock(CpuClock):
 def rows_of(trace: Trace, seed: int, rank: int) -> list[StepRow]:
     """What the publisher makes of one rank's marks."""
     clock = _DeviceClock()
-    recorder = EventLog(clock, LossReader(on_cpu=True), _fail)
-    replay, times, rows = StepAssembler(recorder), HostTimes(clock), []
+    recorder = EventLog(clock, LossReader(), _fail)
+    replay, times, rows = StepAssembler(recorder), HostTimes(), []
     host = {name: values[:, seed, rank].tolist() for name, values in trace.host.items()}
     device = {name: values[:, seed, rank].tolist() for name, values in trace.device.items()}
     for step in range(trace.job.steps):
@@ -64,7 +64,8 @@ def rows_of(trace: Trace, seed: int, rank: int) -> list[StepRow]:
         replay.drain()
         while replay.finished:
             record = replay.finished.popleft()
-            rows.append(resolve(record, clock, 0.0, times.of(record)))
+            ms = intervals(record, clock)
+            rows.append(resolve(record, ms, 0.0, times.of(record, ms)))
     return rows
 
 

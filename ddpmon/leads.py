@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 NAMED = ("input", "forward", "backward", "optimizer")
 UNKNOWN = (math.nan,) * 12
+_NOT_HELD = (0.0,) * 5
 _DRIFT = 2e-4  # a quartz drifts by 1e-4 at most, and NTP slews a host's clock by as much again
 _MOST_WAITS = 512
 _TYPICAL = 9  # steps
@@ -24,8 +25,7 @@ Interval = tuple[float, float]
 Mark = tuple[float, float]  # host time, device time
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimes:
+class StepTimes(NamedTuple):
     """The marks of one step in milliseconds.
 
     Attributes:
@@ -76,7 +76,10 @@ class Leads:
         host, behind = _by_phase(step, _length), _length((step.ends, step.synced))
         if not known or len(self._waits) == _MOST_WAITS:
             return (*host, *UNKNOWN[:5], behind, math.nan)
-        return (*host, *_by_phase(step, self._held), behind, step.forward[1] - step.forward[0] - self._base)
+        # The usual case of a rank in step: the device has not waited before the host had launched everything.
+        is_free = not self._waits or self._waits[0][0] >= step.ends + self._base
+        held = _NOT_HELD if is_free and len(step.phases) == len(NAMED) else _by_phase(step, self._held)
+        return (*host, *held, behind, step.forward[1] - step.forward[0] - self._base)
 
     def _renew(self, step: StepTimes) -> bool:
         """Bring the base up to date; returns whether a lead can be told from it.
@@ -103,11 +106,12 @@ class Leads:
 
 
 def _length(part: Interval) -> float:
-    return max(0.0, part[1] - part[0])
+    length = part[1] - part[0]
+    return length if length > 0.0 else 0.0
 
 
 def _by_phase(step: StepTimes, measure: Callable[[Interval], float]) -> Iterable[float]:
     """What `measure` says of each phase; `other` is what the named ones leave of the step."""
-    spent = {name: sum(map(measure, parts)) for name, parts in step.phases.items()}
+    spent = {name: sum(map(measure, parts)) if parts else 0.0 for name, parts in step.phases.items()}
     other = max(0.0, measure((step.begins, step.ends)) - sum(spent.values()))
     return (*(spent.get(name, math.nan) for name in NAMED), other)

@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ddpmon
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
+from ddpmon.probe.device_copies import DeviceCopies
 from ddpmon.probe.loss import LossReader
 
 _BUDGET_US = 30.0  # of a step, on the training thread
@@ -52,7 +53,7 @@ def parts(figures: Figures, device: Device) -> float:
         clock.recycle([clock.mark()])
 
     jobs: dict[str, Callable[[], object]] = {"a mark": mark}
-    reader = LossReader(on_cpu=not device.is_gpu)
+    reader = LossReader(DeviceCopies(clock) if isinstance(clock, CudaClock) else None)
     loss = torch.ones((), device=device.at)
     jobs["a loss"] = lambda: reader.take(loss)
     if device.is_gpu:

@@ -23,6 +23,7 @@ from ddpmon.probe.buckets import BucketTimer, ReducerLog, settings_of
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
 from ddpmon.probe.collectives import hook_collectives
 from ddpmon.probe.deepspeed import hook_deepspeed
+from ddpmon.probe.device_copies import DeviceCopies
 from ddpmon.probe.event_log import EventLog, hook_collector
 from ddpmon.probe.external_store import external_store, uplink_of
 from ddpmon.probe.failure import hook_exceptions
@@ -165,11 +166,10 @@ def assemble(
     leave_untraced()
     _import_early()
     me = identify(ddp)
-    on_cpu = me.device.type == "cpu"
-    clock: Clock = CpuClock() if on_cpu else CudaClock(me.device)
+    clock, losses = _clock_of(me.device)
     hooks: list[Undo] = []
     undo: list[Undo] = []
-    recorder = EventLog(clock, LossReader(on_cpu=on_cpu), on_error)
+    recorder = EventLog(clock, losses, on_error)
     try:
         sources = Sources() if reads is None else reads(recorder)
         undo += sources.undo
@@ -192,6 +192,14 @@ def assemble(
         _undo_all(hooks)
         raise
     return Assembly(me, ddp, recorder, publisher, draft, timed, hooks, undo)
+
+
+def _clock_of(device: torch.device) -> tuple[Clock, LossReader]:
+    """What tells the time on a device, and what reads the numbers that are on it."""
+    if device.type == "cpu":
+        return CpuClock(), LossReader()
+    clock = CudaClock(device)
+    return clock, LossReader(DeviceCopies(clock))
 
 
 def _import_early() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any, Protocol
@@ -30,6 +30,7 @@ _BROKEN = {  # after these a context cannot be used again; other errors come fro
 }
 
 Function = Callable[..., int]
+_COPY = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)  # to, from, bytes, stream
 
 
 class DeviceError(RuntimeError):
@@ -50,6 +51,7 @@ class Driver:
         self._record = _function(libraries, f"{prefix}EventRecord")
         self._get_context = _function(libraries, f"{prefix}CtxGetCurrent")
         self._set_context = _function(libraries, f"{prefix}CtxSetCurrent")
+        self._copy = _function(libraries, "hipMemcpyDtoHAsync" if on_rocm else "cuMemcpyDtoHAsync_v2", _COPY)
 
     @property
     def keeps_out(self) -> bool:
@@ -94,13 +96,19 @@ class Driver:
             return False
         return self._record(ctypes.c_void_p(handle), ctypes.c_void_p(stream.cuda_stream)) == _PASSED
 
+    def copy(self, to: int, source: int, size: int, stream: Any) -> bool:
+        """Copy bytes of a device to pinned memory behind what is on a stream; False where that cannot be done here."""
+        return self._copy is not None and self._copy(to, source, size, stream.cuda_stream) == _PASSED
 
-def _function(libraries: tuple[str, ...], name: str) -> Function | None:
-    """A function of the first library that has it."""
+
+def _function(libraries: tuple[str, ...], name: str, takes: Sequence[type] | None = None) -> Function | None:
+    """A function of the first library that has it, told what it takes if it is called with plain numbers."""
     for library in libraries:
         with suppress(OSError, AttributeError):
-            found: Function = getattr(ctypes.CDLL(library), name)
-            return found
+            found: Any = getattr(ctypes.CDLL(library), name)
+            if takes is not None:
+                found.argtypes = takes
+            return found  # type: ignore[no-any-return]
     return None
 
 
@@ -183,12 +191,15 @@ class CudaClock:
     and whether it is being captured, and the recording itself: the stream's Python object is kept, because making one
     takes longer than all of these.
 
-    While no step finishes the driver is called through ctypes instead: torch holds the GIL in `query()`, and older
-    torch in `record()`, too. Both may block then, behind the context's lock or a full launch queue, and all threads of
-    the process would wait for them.
+    While no step finishes the driver is called through ctypes instead: `query()` and `record()` may block then, behind
+    the context's lock or a full launch queue, and with a torch that holds the GIL in them all threads of the process
+    would wait. (torch 2.11 lets it go: docs/measured/gpu.md, row 2.)
 
     Args:
         device: the model's.
+
+    Attributes:
+        index: the device's number.
 
     Raises:
         RuntimeError: reading events from another thread would break off the CUDA graphs that this one captures.
@@ -206,8 +217,10 @@ class CudaClock:
         self._record: Any = getattr(torch.cuda.Event.__base__, "record", torch.cuda.Event.record)
         self._current: Any = torch._C._cuda_getCurrentStream
         self._stream_of: Any = torch.cuda.current_stream
-        self._is_capturing: Any = torch.cuda.is_current_stream_capturing
-        self._device = device
+        # Without torch's wrapper around it, which every mark would pay for.
+        is_capturing = torch.cuda.is_current_stream_capturing
+        self.is_capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", is_capturing)
+        self._device, self.index = device, device.index or 0
         self._latest: tuple[Any, Any] = (None, None)  # what torch calls the current stream, and its object
         self._pool: deque[Any] = deque(maxlen=8192)
         on_rocm = torch.version.hip is not None
@@ -238,21 +251,43 @@ class CudaClock:
 
     def mark(self) -> Any:
         """Record an event on the current stream; a `CapturedMark` and no event while that is being captured."""
-        if self._is_capturing():
+        if self.is_capturing():
             return CapturedMark()
         try:
             event = self._pool.pop()
         except IndexError:
             event = self._new_event(enable_timing=True)
-        now = self._current(self._device.index)
-        known, stream = self._latest  # one object: marks are taken on the autograd engine's threads, too
-        if now != known:
-            stream = self._stream_of(self._device)
-            self._latest = now, stream
+        return self.record(event)
+
+    def record(self, event: Any) -> Any:
+        """Record an event of the caller's on the current stream, which must not be captured; returns the event."""
+        stream = self._stream()
         if not self.is_stalling or not self._driver.record(event, stream):
             self._record(event, stream)
         event.host_ns = perf_counter_ns()
         return event
+
+    def copy(self, to: int, source: int, size: int) -> bool:
+        """Copy bytes of the device to pinned host memory behind the work on the current stream.
+
+        Args:
+            to: address in pinned memory.
+            source: address on the device.
+            size: bytes.
+
+        Returns:
+            False where the driver cannot be called here: torch must copy.
+        """
+        return self._driver.copy(to, source, size, self._stream())
+
+    def _stream(self) -> Any:
+        """The current stream's object."""
+        now = self._current(self.index)
+        known, stream = self._latest  # one object: marks are taken on the autograd engine's threads, too
+        if now != known:
+            stream = self._stream_of(self._device)
+            self._latest = now, stream
+        return stream
 
     def ready(self, mark: Any) -> bool:
         """Whether the device has passed the event; a `CapturedMark` is not waited for.

@@ -20,7 +20,7 @@ from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.host_share import Word
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import BadLosses
-from ddpmon.probe.record import HostTimes, StepRecord, resolve
+from ddpmon.probe.record import HostTimes, StepRecord, intervals, resolve
 from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.probe.watchdog import Watchdog
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, StepColumns
@@ -44,7 +44,7 @@ class FrameBuilder:
         self._me = identity
         self._recorder = recorder
         self._replay = StepAssembler(recorder)
-        self._host_times = HostTimes(recorder.clock)
+        self._host_times = HostTimes()
         self.reducer_log = reducer_log
         self._machine = machine
         self._run = run
@@ -82,7 +82,8 @@ class FrameBuilder:
         while replay.finished and self._answered(replay.finished[0]):
             record = replay.finished.popleft()
             try:
-                row = resolve(record, clock, monotonic(), self._host_times.of(record))
+                ms = intervals(record, clock)
+                row = resolve(record, ms, monotonic(), self._host_times.of(record, ms))
             except Exception:  # a mark that cannot be read costs its step, not the run's frames
                 replay.dropped += 1
                 continue

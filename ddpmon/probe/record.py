@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ddpmon.leads import NAMED, UNKNOWN, Interval, Leads, Mark, StepTimes
-from ddpmon.probe.clock import Clock, CpuClock
+from ddpmon.probe.clock import Clock
 
 NAN = math.nan
 ALWAYS_PARTS = -1
 NO_NUMBER = float("nan")  # this very object: what was logged is no number, while a loss may well be NaN
+
+Milliseconds = Callable[[Any, Any], float]  # from one mark of a record to another
 
 
 class Taken:
@@ -122,18 +124,36 @@ class StepRow:
         return self.values[0]
 
 
-def resolve(record: StepRecord, clock: Clock, at: float, host: Sequence[float] = ()) -> StepRow:
+def intervals(record: StepRecord, clock: Clock) -> Milliseconds:
+    """What tells the milliseconds between two marks of a record: a device is asked once for each mark, not each pair.
+
+    Its answer takes some microseconds of the interpreter, which the training thread may want. It is a float32, so that
+    marks of one step are told from its beginning, and not those of a run.
+    """
+    if type(record.start) is int:
+        return clock.ms
+    at = {id(record.start): 0.0}
+
+    def ms(start: Any, end: Any) -> float:
+        for mark in (start, end):
+            if id(mark) not in at:
+                at[id(mark)] = clock.ms(record.start, mark)
+        return at[id(end)] - at[id(start)]
+
+    return ms
+
+
+def resolve(record: StepRecord, ms: Milliseconds, at: float, host: Sequence[float] = ()) -> StepRow:
     """Turn a finished record's marks into milliseconds (docs/design.md "Sources").
 
     Args:
         record: the step.
-        clock: of its marks.
+        ms: tells those between two of its marks.
         at: when it is read, monotonic seconds.
         host: the values of `schema.HOST_COLUMNS`; none where the clock is the host's.
     """
-    ms = clock.ms
     duration, exposed = ms(record.start, record.sync), ms(record.ready, record.sync)
-    spent = _spent(record, clock, duration - exposed)
+    spent = _spent(record, ms, duration - exposed)
     losses = [loss if type(loss) is float else float(loss.value()) for loss in record.losses]
     values = (
         duration,
@@ -155,21 +175,21 @@ def resolve(record: StepRecord, clock: Clock, at: float, host: Sequence[float] =
         row.marks = [(name, ns / 1e6) for name, ns in record.marked]
     if record.buckets:
         row.bucket_sizes = [bucket[1] for bucket in record.buckets]
-        row.bucket_ms = _bucket_ms(record.buckets, clock)
+        row.bucket_ms = _bucket_ms(record.buckets, ms)
     return row
 
 
-def _spent(record: StepRecord, clock: Clock, before_ready: float) -> dict[str, float]:
+def _spent(record: StepRecord, ms: Milliseconds, before_ready: float) -> dict[str, float]:
     """The milliseconds of each phase and of `barrier`, which is not part of them; `before_ready` are those of all.
 
     Collectives that were not marked are taken to be as long as the marked one that stands for them. It may have been
     the one that waited for a late rank: together they are no longer than what they lie in.
     """
     spent = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
-    spent["input"] = record.input_ns / 1e6 if not record.input_waits else _input_ms(record, clock)
+    spent["input"] = record.input_ns / 1e6 if not record.input_waits else _input_ms(record, ms)
     blocked: dict[str | None, tuple[float, float]] = {}  # in what: as measured, and as it is with those not marked
     for column, start, end, within, stands_for in record.spans:
-        took = clock.ms(start, end)
+        took = ms(start, end)
         if column == "barrier":
             measured, estimated = blocked.get(within, (0.0, 0.0))
             blocked[within] = measured + took, estimated + stands_for * took
@@ -190,13 +210,13 @@ def _counted(record: StepRecord, name: Literal["samples", "tokens"]) -> float:
     return sum(counts, 0.0 if known != known else known) if counts else known
 
 
-def _input_ms(record: StepRecord, clock: Clock) -> float:
+def _input_ms(record: StepRecord, ms: Milliseconds) -> float:
     """Host time in the loader, but no more than the device stood idle for before forward."""
     waits = record.input_waits or ()
-    return min(record.input_ns / 1e6, sum(max(0.0, clock.ms(before, forward)) for before, forward in waits))
+    return min(record.input_ns / 1e6, sum(max(0.0, ms(before, forward)) for before, forward in waits))
 
 
-def _bucket_ms(buckets: list[list[Any]], clock: Clock) -> list[float]:
+def _bucket_ms(buckets: list[list[Any]], ms: Milliseconds) -> list[float]:
     """Per bucket `done_b - max(launch_b, done_{b-1})`, NaN where a mark is missing."""
     times: list[float] = []
     before: Any = None
@@ -204,10 +224,10 @@ def _bucket_ms(buckets: list[list[Any]], clock: Clock) -> list[float]:
         if done is None:
             times.append(NAN)
             continue
-        ms = clock.ms(launch, done)
+        took = ms(launch, done)
         if before is not None:
-            ms = min(ms, clock.ms(before, done))
-        times.append(max(0.0, ms))
+            took = min(took, ms(before, done))
+        times.append(max(0.0, took))
         before = done
     return times
 
@@ -218,8 +238,7 @@ class HostTimes:
     Device times are added up from step to step: two events that are hours apart give a duration too coarse.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._begin()
 
     def _begin(self) -> None:
@@ -227,49 +246,57 @@ class HostTimes:
         self._next: int | None = None  # a step number and no mark: marks are used again
         self._at = 0.0
 
-    def of(self, record: StepRecord) -> tuple[float, ...]:
-        """The columns' values of one step; empty on a host's clock, NaN where they cannot be told. Never raises."""
-        if self._clock.name == CpuClock.name:
+    def of(self, record: StepRecord, ms: Milliseconds) -> tuple[float, ...]:
+        """The columns' values of one step; empty on a host's clock, NaN where they cannot be told. Never raises.
+
+        Args:
+            record: the step.
+            ms: tells the milliseconds between two of its marks.
+        """
+        if type(record.start) is int:
             return ()
         try:
             if record.step != self._next:  # steps were lost between
                 self._begin()
-            times = self._times(record)
+            times = self._times(record, ms)
             self._next, self._at = record.step + 1, self._at + times.duration
             return self._leads.take(times)
         except Exception:
             self._begin()
             return UNKNOWN
 
-    def _times(self, record: StepRecord) -> StepTimes:
-        known: dict[int, Mark] = {}
+    def _times(self, record: StepRecord, ms: Milliseconds) -> StepTimes:
+        marks: list[Mark] = []
 
         def mark(raw: Any) -> Mark:
-            found = known.get(id(raw))
-            if found is None:
-                found = known[id(raw)] = (raw.host_ns / 1e6, self._at + self._clock.ms(record.start, raw))
+            found = (raw.host_ns / 1e6, self._at + ms(record.start, raw))
+            marks.append(found)
             return found
 
         phases: dict[str, list[Interval]] = {name: [] for name in NAMED}
         phases["input"] = [(began / 1e6, ended / 1e6) for began, ended in record.loads or ()]
         waits: list[Interval] = []
+        forward: Mark | None = None
         for column, start, end, *_ in record.spans:
-            (host, device), (host_end, device_end) = mark(start), mark(end)
+            begins, ends = mark(start), mark(end)
             if column == "barrier":
-                waits.append((device, device_end))
-            else:
-                phases[column].append((host, host_end))
+                waits.append((begins[1], ends[1]))
+                continue
+            phases[column].append((begins[0], ends[0]))
+            if forward is None and column == "forward":
+                forward = begins
         ready, sync = mark(record.ready), mark(record.sync)
         waits.append((ready[1], sync[1]))
         if _has_unmarked(record):  # the device may have waited in them at any time of the step
             waits = [(self._at, sync[1])]
-        forward = next(mark(start) for column, start, *_ in record.spans if column == "forward")
+        if forward is None:
+            raise ValueError("a step without a forward")
         return StepTimes(
             begins=record.start.host_ns / 1e6,
             ends=ready[0],
             synced=sync[0],
             phases=phases,
-            marks=[*known.values()],
+            marks=marks,
             forward=forward,
             waits=waits,
             duration=sync[1] - self._at,

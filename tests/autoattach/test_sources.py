@@ -34,7 +34,7 @@ def fails(error: Exception) -> None:
 @pytest.fixture
 def recorder() -> Iterator[EventLog]:
     """A log of the losses that backwards of a model start from; an exception of ddpmon's fails the test."""
-    made = EventLog(CpuClock(), LossReader(on_cpu=True), fails)
+    made = EventLog(CpuClock(), LossReader(), fails)
     undo: list[Undo] = []
     Roots(made).watch(undo)
     yield made
@@ -80,7 +80,7 @@ def test_what_the_callers_of_a_forward_drop_is_freed() -> None:
 
     large = Large()
     alive = ref(large)
-    quiet = EventLog(CpuClock(), LossReader(on_cpu=True), fails)
+    quiet = EventLog(CpuClock(), LossReader(), fails)
     found = read_sources(quiet)
     del large
     for undo in reversed(found.undo):
@@ -122,7 +122,7 @@ def test_a_framework_of_another_version_is_read_as_a_plain_loop_and_one_line_say
     module: Any = ModuleType(huggingface.MODULE)
     exec("class Trainer:\n    def train(self, step):\n        return step()", vars(module))
     monkeypatch.setitem(sys.modules, huggingface.MODULE, module)
-    found = module.Trainer().train(lambda: read_sources(EventLog(CpuClock(), LossReader(on_cpu=True), fails)))
+    found = module.Trainer().train(lambda: read_sources(EventLog(CpuClock(), LossReader(), fails)))
     for undo in found.undo:
         undo()
     assert found.loss == LOSS_FROM

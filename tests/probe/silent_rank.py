@@ -13,8 +13,9 @@ from ddpmon.probe import clock, device, event_log, frame_builder, graphs, step_a
 from ddpmon.probe.clock import Clock, CpuClock, CudaClock
 from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.graphs import hook_graphs
+from ddpmon.probe.loss import LossReader
 from ddpmon.schema import RankFrame
-from tests.probe.stand_in_cuda import Device, stand_in, stand_in_driver
+from tests.probe.stand_in_cuda import Device, device_losses, stand_in, stand_in_driver
 from tests.probe.test_device_marks import draft_of, recorder_of, take_step
 
 STALLED_S = 20.0
@@ -52,7 +53,7 @@ class Rank:
             patch.setattr("ctypes.CDLL", self.driver.load)
         patch.setattr(torch.cuda, "CUDAGraph", type("CUDAGraph", (), {"replay": lambda _graph: "replayed"}))
         self.clock: Clock = CpuClock() if on_cpu else CudaClock(torch.device("cuda", 0))
-        self.log = recorder_of(self.clock, on_cpu=on_cpu)
+        self.log = recorder_of(self.clock, LossReader() if on_cpu else device_losses())
         self.undo = hook_graphs(self.log)
         self.draft: FrameBuilder = draft_of(self.log)
         self.steps = 0

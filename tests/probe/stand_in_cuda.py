@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from ddpmon.probe.clock import CudaClock
+from ddpmon.probe.device_copies import DeviceCopies
+from ddpmon.probe.loss import LossReader
+
 
 class OnDevice(torch.Tensor):
     """A tensor that says it is on a GPU; every reading of its value on a host thread is noted."""
@@ -19,6 +23,9 @@ class OnDevice(torch.Tensor):
     @property
     def is_cuda(self) -> bool:  # type: ignore[override]
         return True
+
+    def get_device(self) -> int:
+        return 0
 
     def item(self) -> Any:
         self.read_by.append(threading.current_thread().name)
@@ -89,7 +96,7 @@ class Driver:
     """libcuda, as far as events go: does as torch's events do, unless told to fail or to block.
 
     Attributes:
-        asked, recorded: how many events were asked for and recorded here.
+        asked, recorded, copied: how many events were asked for and recorded, and numbers copied here.
         code: what every call returns instead, 0 for what is true.
         blocks: every query waits for this.
         entered: (thread, context) for each thread that has made a context its own.
@@ -101,6 +108,15 @@ class Driver:
         self.entered: list[tuple[str, int]] = []
         self.blocks = threading.Event()
         self.blocks.set()
+        self.copied = 0
+
+        def copy(to: int, source: int, size: int, _stream: int) -> int:
+            self.copied += not self.code
+            if not self.code:
+                ctypes.memmove(to, source, size)
+            return self.code
+
+        self.cuMemcpyDtoHAsync_v2 = copy  # a function, as ctypes lets its arguments be told
 
     def load(self, name: str) -> Driver:
         """Stands for `ctypes.CDLL`."""
@@ -143,8 +159,19 @@ def stand_in(patch: pytest.MonkeyPatch) -> Device:
     patch.setattr(torch.cuda, "current_stream", device.current_stream)
     patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: device.capturing)
     patch.setattr(torch.cuda, "set_device", lambda _device: None)
+    patch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: device.capturing, raising=False)
     patch.setattr(torch._C, "_cuda_getCurrentStream", lambda _index: (device.stream, 0, 1), raising=False)
     return device
+
+
+def device_copies() -> DeviceCopies:
+    """What copies numbers of the first GPU."""
+    return DeviceCopies(CudaClock(torch.device("cuda", 0)))
+
+
+def device_losses() -> LossReader:
+    """What reads losses and samples that are on the first GPU."""
+    return LossReader(device_copies())
 
 
 def stand_in_driver(patch: pytest.MonkeyPatch, device: Device) -> Driver:

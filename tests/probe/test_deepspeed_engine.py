@@ -68,7 +68,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> EventLog:
     def fail(error: Exception) -> None:
         raise error
 
-    return EventLog(CpuClock(), LossReader(on_cpu=True), fail)
+    return EventLog(CpuClock(), LossReader(), fail)
 
 
 def trained(recorder: EventLog, engine: DeepSpeedEngine, steps: int) -> tuple[list[float], list[StepRow]]:
@@ -84,7 +84,7 @@ def trained(recorder: EventLog, engine: DeepSpeedEngine, steps: int) -> tuple[li
     assembler.drain()
     while undo:
         undo.pop()()
-    return losses[:-1], [resolve(record, CpuClock(), 0.0) for record in assembler.finished]
+    return losses[:-1], [resolve(record, CpuClock().ms, 0.0) for record in assembler.finished]
 
 
 def test_a_step_ends_with_what_the_engine_reduces_behind_its_last_backward(recorder: EventLog) -> None:

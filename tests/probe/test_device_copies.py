@@ -12,16 +12,24 @@ pytest.importorskip("torch")
 import torch
 
 from ddpmon.probe.clock import CudaClock
-from ddpmon.probe.loss import LossReader
-from ddpmon.probe.record import resolve
+from ddpmon.probe.device_copies import DeviceCopies
+from ddpmon.probe.record import intervals, resolve
 from ddpmon.probe.step_assembler import StepAssembler
-from tests.probe.stand_in_cuda import Device, OnDevice, on_device, stand_in
+from tests.probe.stand_in_cuda import (
+    Device,
+    OnDevice,
+    device_copies,
+    device_losses,
+    on_device,
+    stand_in,
+    stand_in_driver,
+)
 from tests.probe.test_device_marks import SAMPLES, CountingClock, recorder_of, take_step
 
 
 def test_samples_on_the_device_are_not_read_by_the_training_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     device, clock = stand_in(monkeypatch), CountingClock()
-    log = recorder_of(clock, on_cpu=False)
+    log = recorder_of(clock, device_losses())
     replay = StepAssembler(log)
     take_step(log, 0)
     for count in (3.0, 5.0):
@@ -35,27 +43,63 @@ def test_samples_on_the_device_are_not_read_by_the_training_thread(monkeypatch: 
     assert not record.readable(clock), "the device has not come so far"
     device.passed = True
     assert record.readable(clock)
-    assert resolve(record, clock, 0.0).values[SAMPLES] == 12.0
+    assert resolve(record, intervals(record, clock), 0.0).values[SAMPLES] == 12.0
 
 
 def test_the_buffer_for_copies_is_on_the_host_whatever_the_default_device_is(monkeypatch: pytest.MonkeyPatch) -> None:
     device = stand_in(monkeypatch)
     torch.set_default_device("meta")
     try:
-        reader = LossReader(on_cpu=False)
+        copies = device_copies()
     finally:
         torch.set_default_device(None)
-    handle = reader.take(on_device(2.5))
+    handle = copies.take(on_device(2.5))
     device.passed = True
     assert handle.value() == 2.5
 
 
+NUMBERS = {
+    torch.float64: 0.1,
+    torch.float32: 0.25,
+    torch.float16: 0.5,
+    torch.bfloat16: 1.5,
+    torch.int64: 2**40 + 1,
+    torch.int32: -3,
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS, ids=str)
+def test_a_plain_number_is_copied_by_the_driver_as_it_is(monkeypatch: pytest.MonkeyPatch, kind: torch.dtype) -> None:
+    device = stand_in(monkeypatch)
+    driver = stand_in_driver(monkeypatch, device)
+    monkeypatch.setattr(DeviceCopies, "plain", (OnDevice,))
+    copies, value = device_copies(), torch.tensor([7, NUMBERS[kind]], dtype=kind)[1].as_subclass(OnDevice)
+    handle = copies.take(value)
+    value.zero_()  # the copy is behind what is queued, and before this
+    assert not handle.ready()
+    device.passed = True
+    assert handle.ready()
+    assert handle.value() == NUMBERS[kind]
+    assert (driver.copied, len(device.recorded)) == (1, 1)
+
+
+def test_what_the_driver_cannot_copy_is_copied_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = stand_in(monkeypatch)
+    driver = stand_in_driver(monkeypatch, device)
+    monkeypatch.setattr(DeviceCopies, "plain", (OnDevice,))
+    copies = device_copies()
+    flag = copies.take(torch.tensor(True).as_subclass(OnDevice))
+    driver.code = 201  # no context in this thread
+    refused = copies.take(on_device(0.75))
+    assert (flag.value(), refused.value(), driver.copied) == (1.0, 0.75, 0)
+
+
 def test_copies_reuse_their_events(monkeypatch: pytest.MonkeyPatch) -> None:
     device = stand_in(monkeypatch)
-    reader, value = LossReader(on_cpu=False), on_device(1.0)
-    first = reader.take(value)
+    copies, value = device_copies(), on_device(1.0)
+    first = copies.take(value)
     for _ in range(10_000):
-        reader.take(value)
+        copies.take(value)
     assert len({id(event) for event, _ in device.recorded}) < 5000
     assert first.ready(), "it will never be any readier"
     assert first.value() != first.value(), "its place was taken: unknown"

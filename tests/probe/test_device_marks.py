@@ -22,7 +22,7 @@ from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import LossReader
-from ddpmon.probe.record import resolve
+from ddpmon.probe.record import intervals, resolve
 from ddpmon.probe.step_assembler import MAX_SPANS, StepAssembler
 from ddpmon.schema import HOST_COLUMNS
 
@@ -75,11 +75,11 @@ class CountingClock:
         self.out -= len(marks)
 
 
-def recorder_of(clock: Clock, *, on_cpu: bool = True) -> EventLog:
+def recorder_of(clock: Clock, losses: LossReader | None = None) -> EventLog:
     def fail(error: Exception) -> None:
         raise error
 
-    return EventLog(clock, LossReader(on_cpu=on_cpu), fail)
+    return EventLog(clock, losses or LossReader(), fail)
 
 
 def take_step(log: EventLog, number: int, within: Callable[[EventLog], None] = lambda _log: None) -> None:
@@ -102,7 +102,7 @@ def read(replay: StepAssembler, clock: Clock) -> list[tuple[float, ...]]:
     rows = []
     while replay.finished:
         record = replay.finished.popleft()
-        rows.append(tuple(resolve(record, clock, 0.0).values))
+        rows.append(tuple(resolve(record, intervals(record, clock), 0.0).values))
         replay.recycle(record)
     return rows
 

@@ -12,7 +12,6 @@ import torch
 
 from ddpmon.parts import NO_ANSWER
 from ddpmon.probe import device
-from ddpmon.probe.loss import LossReader
 from tests.probe.silent_rank import STALLED_S, WARM, Rank
 from tests.probe.stand_in_cuda import Event, on_device
 
@@ -110,7 +109,6 @@ def test_while_steps_finish_torch_is_asked_and_in_silence_the_driver(monkeypatch
 
 def test_a_loss_is_asked_for_without_the_gil_too(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = Rank(monkeypatch)
-    rank.log.losses = LossReader(on_cpu=False)
     rank.queue_step()
     rank.device.reached = len(rank.device.recorded)
     rank.turn(0.1)

@@ -11,9 +11,8 @@ import torch
 
 from ddpmon.probe.clock import CpuClock, CudaClock
 from ddpmon.probe.graphs import hook_graphs
-from ddpmon.probe.loss import LossReader
 from tests.probe.silent_rank import STALLED_S, WARM, Rank
-from tests.probe.stand_in_cuda import OnDevice, on_device, stand_in
+from tests.probe.stand_in_cuda import OnDevice, device_copies, on_device, stand_in
 from tests.probe.test_device_marks import recorder_of
 
 PATIENCE_S = 10.0
@@ -58,13 +57,13 @@ def test_no_mark_is_recorded_into_a_graph(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_no_copy_gets_into_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     device = stand_in(monkeypatch)
-    reader, value = LossReader(on_cpu=False), on_device(1.0)
+    copies, value = device_copies(), on_device(1.0)
     device.capturing = True
-    assert math.isnan(reader.take(value))
-    assert (device.recorded, reader.copies, OnDevice.read_by) == ([], 0, [])
+    assert math.isnan(copies.take(value))
+    assert (device.recorded, copies.made, OnDevice.read_by) == ([], 0, [])
     device.capturing = False
-    reader.take(value)
-    assert (len(device.recorded), reader.copies) == (1, 1)
+    copies.take(value)
+    assert (len(device.recorded), copies.made) == (1, 1)
 
 
 @pytest.mark.parametrize(("with_optimizer", "dropped"), [(True, 1), (False, 0)])

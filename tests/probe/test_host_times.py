@@ -19,7 +19,7 @@ from ddpmon.probe import frames
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.loss import LossReader
-from ddpmon.probe.record import HostTimes, StepRow, resolve
+from ddpmon.probe.record import HostTimes, StepRow, intervals, resolve
 from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.run.rings import Rings
 from ddpmon.schema import HOST_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, RankFrame
@@ -59,8 +59,8 @@ class Rank:
 
     def __init__(self) -> None:
         self.clock = DeviceClock()
-        self.recorder = EventLog(self.clock, LossReader(on_cpu=True), fail)
-        self.replay, self.times = StepAssembler(self.recorder), HostTimes(self.clock)
+        self.recorder = EventLog(self.clock, LossReader(), fail)
+        self.replay, self.times = StepAssembler(self.recorder), HostTimes()
         self.step = 0
 
     def take(self, host: float, device: float, wait: float, stands_for: int = 0) -> None:
@@ -86,7 +86,8 @@ class Rank:
         found = []
         while self.replay.finished:
             record = self.replay.finished.popleft()
-            row: StepRow = resolve(record, self.clock, 0.0, self.times.of(record))
+            ms = intervals(record, self.clock)
+            row: StepRow = resolve(record, ms, 0.0, self.times.of(record, ms))
             found.append(dict(zip(STEP_COLUMNS, row.values, strict=True)))
         return found
 
@@ -141,7 +142,7 @@ def test_no_time_is_negative_where_device_and_host_disagree() -> None:
 
 
 def test_a_host_clock_has_no_columns_of_the_host() -> None:
-    recorder = EventLog(CpuClock(), LossReader(on_cpu=True), fail)
+    recorder = EventLog(CpuClock(), LossReader(), fail)
     replay = StepAssembler(recorder)
     for kind, at in (("forward", 1), ("forwarded", 3), ("ready", 6)):
         recorder.put(kind, at * MS)
@@ -149,8 +150,9 @@ def test_a_host_clock_has_no_columns_of_the_host() -> None:
     recorder.put("seal")
     replay.drain()
     record = replay.finished.popleft()
-    assert HostTimes(recorder.clock).of(record) == ()
-    assert "lead" not in dict(zip(STEP_COLUMNS, resolve(record, recorder.clock, 0.0).values, strict=False))
+    ms = intervals(record, recorder.clock)
+    assert HostTimes().of(record, ms) == ()
+    assert "lead" not in dict(zip(STEP_COLUMNS, resolve(record, ms, 0.0).values, strict=False))
 
 
 IN_A_POD = ProcessFigures(

@@ -21,7 +21,7 @@ def recorder() -> EventLog:
     def fail(error: Exception) -> None:
         raise error
 
-    return EventLog(CpuClock(), LossReader(on_cpu=True), fail)
+    return EventLog(CpuClock(), LossReader(), fail)
 
 
 def take(recorder: EventLog, steps: range) -> None:
@@ -36,7 +36,7 @@ def take(recorder: EventLog, steps: range) -> None:
 
 
 def rows(replay: StepAssembler) -> list[StepRow]:
-    return [resolve(replay.finished.popleft(), CpuClock(), 0.0) for _ in range(len(replay.finished))]
+    return [resolve(replay.finished.popleft(), CpuClock().ms, 0.0) for _ in range(len(replay.finished))]
 
 
 def test_events_lost_are_steps_dropped_and_no_step_is_wrong() -> None:

@@ -105,7 +105,7 @@ def test_the_training_thread_reads_once_for_each_frame(monkeypatch: pytest.Monke
     readers = list[int]()
     monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda _: readers.append(threading.get_ident()))
     me = Identity(0, 1, 0, 0, (0,), "host", 1, torch.device("cuda", 0), None, "nccl")
-    log = EventLog(CpuClock(), LossReader(on_cpu=True), lambda _: None)
+    log = EventLog(CpuClock(), LossReader(), lambda _: None)
     reducer_log = ReducerLog(torch.nn.Linear(2, 2), lambda _: None, on_cpu=False)
     frames = FrameBuilder(me, log, reducer_log, HostSampler(me, lambda: "run", {}, {}), lambda: "run")
     for _ in range(2):

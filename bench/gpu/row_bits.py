@@ -30,12 +30,6 @@ _WAYS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
 }
 _STEPS, _REHEARSED_STEPS = 150, 20
 _TRAINING_S = 120.0
-_REPEATABLE = """
-import sys, torch
-from ddpmon.trainer.__main__ import main
-torch.use_deterministic_algorithms(True, warn_only=True)
-sys.exit(main())
-"""
 
 
 def train(way: str, folder: Path, rehearse: bool) -> Path:
@@ -50,18 +44,18 @@ def train(way: str, folder: Path, rehearse: bool) -> Path:
         port = str(free.getsockname()[1])
     rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(_ROOT), "XDG_RUNTIME_DIR": str(folder)}
-    repeatable = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     dump = folder / f"{way}.json"
     steps = f"--steps={_REHEARSED_STEPS if rehearse else _STEPS}"
     backend = f"--backend={'gloo' if rehearse else 'nccl'}"
-    command = [sys.executable, "-c", _REPEATABLE, backend, steps, "--batch=16", f"--dump={dump}", *options]
-    environment = {**os.environ, **rank, **where, **repeatable, **variables}
+    command = [sys.executable, "-m", "ddpmon.trainer", backend, steps, "--batch=16", f"--dump={dump}", *options]
+    environment = {**os.environ, **rank, **where, **variables}
     done = subprocess.run(
         command, cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=_TRAINING_S, check=False
     )
     if done.returncode or not dump.exists():
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise SystemExit(f"the training '{way}' failed: {last[:200]}")
+        lines = done.stderr.strip().splitlines() or ["no output"]
+        telling = [line for line in lines if "Error" in line] or lines
+        raise SystemExit(f"the training '{way}' failed: {telling[-1][:200]}")
     return dump
 
 

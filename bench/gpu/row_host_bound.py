@@ -161,8 +161,8 @@ class Case:
             return "" if not self._item else "the late rank is not named"  # its gain may be hidden where nothing waits
         least = warned[0].cost_pct or 0.0
         most = max(least, float(warned[0].evidence.get("cost_most_pct", least)))
-        near = abs(least - gain) <= _NEAR_POINTS or least <= gain <= most
-        return "" if near else f"the gain is {gain:.0f} %, and {least:.0f} % is said"
+        near = least - _NEAR_POINTS <= gain <= most + _NEAR_POINTS
+        return "" if near else f"the gain is {gain:.0f} %, and {least:.0f} to {most:.0f} % is said"
 
 
 def measure(figures: Figures, rehearse: bool) -> None:

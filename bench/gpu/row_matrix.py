@@ -11,9 +11,12 @@ and compared. On a GPU 5 minutes, most of them for torch.compile.
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import warnings
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -85,8 +88,7 @@ class Trainer:
 
     def synchronisations(self, steps: int, monitor: ddpmon.Monitor | None, mode: str) -> int:
         """Train under the check, and return of how many synchronisations it warned."""
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
+        with warned() as texts:
             if self.device.is_gpu:
                 torch.cuda.set_sync_debug_mode(mode)
             try:
@@ -97,12 +99,30 @@ class Trainer:
             finally:
                 if self.device.is_gpu:
                     torch.cuda.set_sync_debug_mode("default")
-        return sum(_SYNCHRONISES in str(each.message) for each in warned)
+        return sum(text.count(_SYNCHRONISES) for text in texts)
 
     def _samples(self) -> Any:
         if not self.setting.tensor_samples:
             return BATCH
         return torch.ones((), device=self.device.at).mul_(BATCH)
+
+
+@contextmanager
+def warned() -> Iterator[list[str]]:
+    """Take the warnings of a block, of Python's threads and of the autograd engine's, which go to stderr unseen."""
+    texts: list[str] = []
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as written, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        os.dup2(written.fileno(), 2)
+        try:
+            yield texts
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            written.seek(0)
+            texts += [*(str(each.message) for each in caught), written.read().decode(errors="replace")]
 
 
 def play(name: str, device: Device, figures: Figures) -> str:

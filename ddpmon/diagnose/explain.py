@@ -186,18 +186,21 @@ def _clocks(
 ) -> dict[str, float]:
     """What a lower clock carries: work at a fixed number of cycles takes longer by the ratio of the clocks.
 
-    That of the GPU where a GPU is late, and that of the CPU where its CPU paces it, or where there is no GPU.
+    That of the GPU where a GPU is late, and that of the CPU where its CPU paces it, or where there is no GPU; both
+    where the CPU may pace it.
     """
     asked = (ranks, others[:: _every(others)])
     late = alert.measures
     usual = late.others_work_ms if isinstance(late, LateMeasures) else 0.0
     longer = late.excess_ms / usual if isinstance(late, LateMeasures) and usual > 0 else 0.0
-    name, (own, peers) = "clock", (_clock(run, who) for who in asked)
     on_cpu = not any(run.latest.gpu_uuid[rank] for rank in ranks.tolist())
-    if _is_paced_by_its_host(alert) or on_cpu:
-        since = alert.since_step or 0
-        name, (own, peers) = "cpu_clock", (median(figures.mean("mhz", who, since)) for who in asked)
-    return {name: (peers / own - 1) / longer} if own > 0 and peers > 0 and longer > 0 else {}
+    clocks: dict[str, tuple[float, ...]] = {}
+    if not on_cpu and not _is_paced_by_its_host(alert):
+        clocks["clock"] = tuple(_clock(run, who) for who in asked)
+    if on_cpu or (isinstance(late, LateMeasures) and (late.launch_ms or late.launch_most_ms)):
+        clocks["cpu_clock"] = tuple(median(figures.mean("mhz", who, alert.since_step or 0)) for who in asked)
+    known = {name: pair for name, pair in clocks.items() if min(pair) > 0 and longer > 0}
+    return {name: (peers / own - 1) / longer for name, (own, peers) in known.items()}
 
 
 def _every(others: NDArray[np.int64]) -> int:

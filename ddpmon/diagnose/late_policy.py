@@ -275,6 +275,8 @@ class OwnPacePolicy(Struct, frozen=True):
         slowed_ratio: times its newest samples that a phase may take now before that is no noise. 10 %, as for a
             straggler: less is noise of one sample and of the medians of five.
         outlier_ratio: times the median that a value counts at most in a typical mean. Chosen, not measured.
+        queue_ms: host time of a phase from which its launches may fill the launch queue, so that a host waits for its
+            own device and looks slow: the queue holds 1,024, and a launch through torch takes 5 µs or more.
         new_kernels_share: change of the kernels' time that a new shape of the work explains and noise does not. Chosen.
     """
 
@@ -291,6 +293,7 @@ class OwnPacePolicy(Struct, frozen=True):
     newest_samples: int = 5
     slowed_ratio: float = 1.10
     outlier_ratio: float = 3.0
+    queue_ms: float = 5.0
     new_kernels_share: float = 0.25
 
 

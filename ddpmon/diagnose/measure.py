@@ -65,6 +65,7 @@ class LateMeasures(Measures, frozen=True):
         samples_ratio: their samples over those of the others, NaN where unknown.
         is_own_pace: whether work and phases are own pace (`diagnose/own_pace.py`) and not as measured.
         launch_ms: how long their GPUs wait for their CPUs, None where their GPUs set their pace.
+        launch_most_ms: the same, at most: their CPUs take as long as their GPUs, but may wait for a full launch queue.
         ratio: their work over the median of the others, None for what comes and goes.
         hidden_ms: what of the excess the transfer hides, None for nothing.
         cost_pct, cost_most_pct: percent of the job's time that fixing them saves at least, and at most; None for a
@@ -89,6 +90,7 @@ class LateMeasures(Measures, frozen=True):
     samples_ratio: float
     is_own_pace: bool = False
     launch_ms: float | None = None
+    launch_most_ms: float | None = None
     ratio: float | None = None
     hidden_ms: float | None = None
     cost_pct: float = 0.0
@@ -143,15 +145,18 @@ class Others:
             is_own_pace=self._own is not None,
             process=_process_of(run, whom.ranks[0]),
         )
-        return replace(measures, launch_ms=self._launch_ms(run, ranks, measures))
+        phase = phase_of(measures)
+        phases = _LAUNCHED if phase == "work" else (phase,)
+        launch_ms = self._launch_ms(run, ranks, measures, phases)
+        # The others launch as many kernels there, so this tells whether those of one phase can fill the queue.
+        fills = max(middle(self.normal[name]) for name in phases) >= OWN_PACE.queue_ms
+        return replace(measures, **{"launch_most_ms" if fills else "launch_ms": launch_ms})
 
-    def _launch_ms(self, run: Run, ranks: I64, measures: LateMeasures) -> float | None:
+    def _launch_ms(self, run: Run, ranks: I64, measures: LateMeasures, phases: tuple[str, ...]) -> float | None:
         """How long a step the devices of `ranks` wait for their hosts in the phases of the excess, where these set it.
 
         So they do where the host takes as long for a phase as its device does, without being far ahead of it.
         """
-        phase = phase_of(measures)
-        phases = _LAUNCHED if phase == "work" else (phase,)
         if self._own is None or not {*phases} <= {*_LAUNCHED}:
             return None
         host = np.sum([run.rings.take(f"host_{name}", self.steps, ranks) for name in phases], axis=0)

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import LATENESS
-from ddpmon.format import count, ms, pct, plural, time_of_day
+from ddpmon.format import count, pct, plural, time_of_day
 from ddpmon.report.base_step import base_share
 from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours
 from ddpmon.report.finding_rows import ago_words, lasting, late_words
+from ddpmon.report.late_sentences import launch_words
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_past, stops_job
 from ddpmon.report.wording import format_ranks
@@ -135,11 +136,16 @@ def _with_cost(said: str, finding: Finding, snapshot: Snapshot) -> str:
 
 def cause_words(finding: Finding) -> str:
     """`likely cause: a shared GPU; pid 4242 (bob, python x.py) uses 38 % of it`; empty where no cause is known."""
-    launch = finding.evidence.get("launch_ms")
-    if not finding.cause and isinstance(launch, float | int):
-        return f"its kernels are launched slowly: its GPU waits {ms(float(launch))} a step for its CPU"
+    if not finding.cause:
+        surely, at_most = (_number(finding, name) for name in ("launch_ms", "launch_most_ms"))
+        return launch_words(surely, at_most, several=len(finding.ranks) > 1)
     lead, trouble, details = _cause_parts(finding)
     return f"{lead}{'; '.join(filter(None, [trouble, details]))}" if trouble else ""
+
+
+def _number(finding: Finding, name: str) -> float | None:
+    found = finding.evidence.get(name)
+    return float(found) if isinstance(found, float | int) else None
 
 
 def _cause_parts(finding: Finding) -> tuple[str, str, str]:

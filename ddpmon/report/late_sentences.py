@@ -38,6 +38,10 @@ _LAUNCHES = (
     "check the CPUs of {this}, not the {gpu}: clocks, other processes on its cores, too many threads, garbage "
     "collection, Python code between the kernels"
 )
+_EITHER = (
+    "check the CPUs of {this} and the {gpu}: clocks, other processes, too many threads, garbage collection; compare "
+    "sequence lengths"
+)
 _ON_CPUS = "check the CPUs of {this}: clocks, other processes; compare sequence lengths"
 _UNKNOWN_PHASE = "record the durations of all phases: those on record do not show which one is late"
 _EQUAL_BATCHES = "give every rank the same batch size, or one in proportion to its speed"
@@ -139,12 +143,25 @@ def _where(late: LateMeasures) -> str:
 
 def _launched_slowly(late: LateMeasures) -> str:
     """Why it is late, where its device waits for its host."""
-    if late.launch_ms is None:
-        return ""
-    wait = ms(late.launch_ms)
-    if len(late.whom.ranks) == 1:
-        return f"; its kernels are launched slowly: its GPU waits {wait} a step for its CPU"
-    return f"; their kernels are launched slowly: their GPUs wait {wait} a step for their CPUs"
+    words = launch_words(late.launch_ms, late.launch_most_ms, several=len(late.whom.ranks) > 1)
+    return f"; {words}" if words else ""
+
+
+def launch_words(launch_ms: float | None, most_ms: float | None, *, several: bool = False) -> str:
+    """Why a GPU is late whose CPU takes as long as itself; empty for another.
+
+    Args:
+        launch_ms: for how many ms a step its GPU surely waits for its CPU.
+        most_ms: the same, at most, where that is not sure (`LateMeasures.launch_most_ms`).
+        several: whether it is said of several ranks.
+    """
+    if launch_ms is not None:
+        whose = "their GPUs wait {} a step for their CPUs" if several else "its GPU waits {} a step for its CPU"
+        return f"{'their' if several else 'its'} kernels are launched slowly: {whose.format(ms(launch_ms))}"
+    if most_ms is not None:
+        whose = "their CPUs take as long there as their GPUs" if several else "its CPU takes as long there as its GPU"
+        return f"{whose}: slow launches, or a full launch queue"
+    return ""
 
 
 def _costs(late: LateMeasures) -> str:
@@ -174,6 +191,8 @@ def _advice(late: LateMeasures, alert: Alert) -> Advice:
         advice = _UNKNOWN_PHASE
     elif late.launch_ms is not None:
         advice = _about(_LAUNCHES, this)
+    elif late.launch_most_ms is not None:
+        advice = _about(_EITHER, this)
     elif on_cpu and phase in ("forward", "backward"):
         advice = _about(_ON_CPUS, this)
     else:
@@ -203,6 +222,7 @@ def _evidence(late: LateMeasures) -> Evidence:
         "gc_ms": late.gc_ms,
         "samples_ratio": late.samples_ratio,
         "launch_ms": late.launch_ms,
+        "launch_most_ms": late.launch_most_ms,
         "ratio": late.ratio,
         "hidden_ms": late.hidden_ms,
         "cost_pct": late.cost_pct,

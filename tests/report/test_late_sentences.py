@@ -101,6 +101,13 @@ SENTENCES = {
         "check the CPUs of this rank, not the GPU: clocks, other processes on its cores, too many threads, garbage "
         "collection, Python code between the kernels. Run `ssh node1 py-spy dump --pid 412`",
     ),
+    "its CPU launches slowly, or waits for its GPU": (
+        alert(late("backward", process=ON_GPU, launch_most_ms=39.0), phase="backward"),
+        "rank 2 (node1) is late by 40 ms a step, mostly in backward (since step 1,204); its CPU takes as long there as "
+        "its GPU: slow launches, or a full launch queue. Costs 28 % of the run's time.",
+        "check the CPUs of this rank and the GPU: clocks, other processes, too many threads, garbage collection; "
+        "compare sequence lengths. Run `ssh node1 nvidia-smi -i 3`",
+    ),
     "partly hidden, garbage collection, a narrow range": (
         alert(late("other", gc_ms=30.0, hidden_ms=12.0, cost_most_pct=29.0), phase="other"),
         "rank 2 (node1) is late by 40 ms a step, mostly in other (since step 1,204), of which 12 ms is hidden behind "

@@ -13,9 +13,9 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 
-from ddpmon.probe import collectives
+from ddpmon.probe import collectives, event_log
 from ddpmon.probe.buckets import ReducerLog
-from ddpmon.probe.clock import Clock
+from ddpmon.probe.clock import Clock, CpuClock
 from ddpmon.probe.collectives import hook_collectives
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.frame_builder import FrameBuilder
@@ -359,3 +359,29 @@ def test_steps_lost_one_after_another_keep_a_bounded_number_of_marks() -> None:
     (record,) = replay.finished
     assert (record.step, replay.dropped) == (6, 6)
     assert len(record.marks()) < 5 * MAX_SPANS
+
+
+@pytest.mark.parametrize(("on_device", "cost_us"), [(True, 2 * 3 * 2.0), (False, 2 * (3 * 2.0 + 500.0))])
+def test_what_a_hook_waits_for_a_full_launch_queue_is_not_what_it_costs(
+    monkeypatch: pytest.MonkeyPatch, on_device: bool, cost_us: float
+) -> None:
+    """Three marks a step of 2 us; one of them, another one each time, waits for its device for 500 us more."""
+    now, marks = [0], [0]
+
+    def mark() -> int:
+        marks[0] += 1
+        now[0] += 502_000 if marks[0] % 3 == marks[0] // 3 % 3 else 2_000
+        return now[0]
+
+    clock: Any = CpuClock()
+    monkeypatch.setattr(clock, "mark", mark)
+    monkeypatch.setattr(clock, "name", "cuda events" if on_device else clock.name)
+    monkeypatch.setattr(event_log, "perf_counter_ns", lambda: now[0])
+    log = recorder_of(clock)
+    for _ in range(600):
+        log.forward_begins(True)
+        log.forward_begins(True)
+        log.synced()
+        if log.last_step == 300:
+            since = log.cost_ns
+    assert (log.cost_ns - since) / (log.last_step - 300) / 1e3 == pytest.approx(cost_us, rel=0.02)

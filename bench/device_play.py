@@ -15,7 +15,7 @@ from ddpmon.probe import frames
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.loss import LossReader
-from ddpmon.probe.record import HostTimes, StepRow, intervals, resolve
+from ddpmon.probe.record import Elapsed, HostTimes, StepRow, resolve
 from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
@@ -64,8 +64,8 @@ def rows_of(trace: Trace, seed: int, rank: int) -> list[StepRow]:
         replay.drain()
         while replay.finished:
             record = replay.finished.popleft()
-            ms = intervals(record, clock)
-            rows.append(resolve(record, ms, 0.0, times.of(record, ms)))
+            elapsed = Elapsed(record, clock)
+            rows.append(resolve(record, elapsed.ms, 0.0, times.of(record, elapsed)))
     return rows
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 NAMED = ("input", "forward", "backward", "optimizer")
@@ -66,33 +66,37 @@ class Leads:
         Five times the host time of a phase, `other` last; five times the part of it during which the device waited for
         other ranks; the host time from the last gradient to the sync point; the lead at the launch of forward.
         """
-        if not math.isfinite(sum(map(sum, step.marks))):
+        latest, least = _extremes(step.marks)
+        if not math.isfinite(latest + least):
             return UNKNOWN
-        known = self._renew(step)
+        known = self._renew(latest, least, step.duration)
         first = step.begins + self._base
         while self._waits and self._waits[0][1] < first:
             self._waits.popleft()
         self._waits.extend(step.waits)
-        host, behind = _by_phase(step, _length), _length((step.ends, step.synced))
+        own, behind = _by_phase(step, _length), _length((step.ends, step.synced))
         if not known or len(self._waits) == _MOST_WAITS:
-            return (*host, *UNKNOWN[:5], behind, math.nan)
+            return (*own, *UNKNOWN[:5], behind, math.nan)
         # The usual case of a rank in step: the device has not waited before the host had launched everything.
         is_free = not self._waits or self._waits[0][0] >= step.ends + self._base
         held = _NOT_HELD if is_free and len(step.phases) == len(NAMED) else _by_phase(step, self._held)
-        return (*host, *held, behind, step.forward[1] - step.forward[0] - self._base)
+        return (*own, *held, behind, step.forward[1] - step.forward[0] - self._base)
 
-    def _renew(self, step: StepTimes) -> bool:
+    def _renew(self, now: float, least: float, duration: float) -> bool:
         """Bring the base up to date; returns whether a lead can be told from it.
 
         The base is forgotten as slowly as two clocks may drift apart. A lead of more steps than a launch queue holds is
         none: a clock has been set, or has stood still while the machine slept.
+
+        Args:
+            now: the host time of the latest mark.
+            least: the least of device time less host time.
+            duration: of the step.
         """
-        now = max(host for host, _ in step.marks)
-        least = min(device - host for host, device in step.marks)
         passed = now - self._at
         base = self._base + (_DRIFT * passed if passed > 0 else 0.0)
         self._at = now
-        self._durations.append(step.duration)
+        self._durations.append(duration)
         typical = sorted(self._durations)[(len(self._durations) - 1) // 2]
         lost = base < math.inf and least - base > max(_LONGEST_MS, _LONGEST_STEPS * typical)
         self._base = least if lost else min(base, least)
@@ -105,12 +109,23 @@ class Leads:
         return sum(max(0.0, min(ends, until) - max(begins, since)) for since, until in self._waits)
 
 
+def _extremes(marks: Sequence[Mark]) -> tuple[float, float]:
+    """The latest host time, and the least of device time less host time; not finite where a mark is not."""
+    latest, least, total = -math.inf, math.inf, 0.0
+    for host, device in marks:  # faster than two generators, and the interpreter is the training's
+        total += host + device
+        lag = device - host
+        latest = host if host > latest else latest
+        least = lag if lag < least else least
+    return (latest, least) if math.isfinite(total) else (math.nan, math.nan)
+
+
 def _length(part: Interval) -> float:
     length = part[1] - part[0]
     return length if length > 0.0 else 0.0
 
 
-def _by_phase(step: StepTimes, measure: Callable[[Interval], float]) -> Iterable[float]:
+def _by_phase(step: StepTimes, measure: Callable[[Interval], float]) -> tuple[float, ...]:
     """What `measure` says of each phase; `other` is what the named ones leave of the step."""
     spent = {name: sum(map(measure, parts)) if parts else 0.0 for name, parts in step.phases.items()}
     other = max(0.0, measure((step.begins, step.ends)) - sum(spent.values()))

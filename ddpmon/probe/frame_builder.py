@@ -20,7 +20,7 @@ from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.host_share import Word
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import BadLosses
-from ddpmon.probe.record import HostTimes, StepRecord, intervals, resolve
+from ddpmon.probe.record import Elapsed, HostTimes, StepRecord, StepRow, resolve
 from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.probe.watchdog import Watchdog
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame, StepColumns
@@ -82,8 +82,7 @@ class FrameBuilder:
         while replay.finished and self._answered(replay.finished[0]):
             record = replay.finished.popleft()
             try:
-                ms = intervals(record, clock)
-                row = resolve(record, ms, monotonic(), self._host_times.of(record, ms))
+                row = self._resolved(record)
             except Exception:  # a mark that cannot be read costs its step, not the run's frames
                 replay.dropped += 1
                 continue
@@ -93,6 +92,14 @@ class FrameBuilder:
             self._history.add(row)
             self._bad_losses.take(row)
             self.watchdog.progress(row.duration_ms)
+
+    def _resolved(self, record: StepRecord) -> StepRow:
+        """The step in milliseconds, with the host's times where the clock is a device's."""
+        clock = self._recorder.clock
+        if clock.name == CpuClock.name:
+            return resolve(record, clock.ms, monotonic())
+        elapsed = Elapsed(record, clock)
+        return resolve(record, elapsed.ms, monotonic(), self._host_times.of(record, elapsed))
 
     def _note_silence(self) -> None:
         """Tell a device's clock for how long no step could be read."""

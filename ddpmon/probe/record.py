@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ddpmon.leads import NAMED, UNKNOWN, Interval, Leads, Mark, StepTimes
+from ddpmon.leads import UNKNOWN, Interval, Leads, Mark, StepTimes
 from ddpmon.probe.clock import Clock
 
 NAN = math.nan
@@ -124,23 +124,29 @@ class StepRow:
         return self.values[0]
 
 
-def intervals(record: StepRecord, clock: Clock) -> Milliseconds:
-    """What tells the milliseconds between two marks of a record: a device is asked once for each mark, not each pair.
+class Elapsed:
+    """The marks of one record on a device's clock: the device is asked once for each, and not for each pair of them.
 
     Its answer takes some microseconds of the interpreter, which the training thread may want. It is a float32, so that
-    marks of one step are told from its beginning, and not those of a run.
+    the marks of a step are told from its beginning, and not from that of the run.
     """
-    if type(record.start) is int:
-        return clock.ms
-    at = {id(record.start): 0.0}
 
-    def ms(start: Any, end: Any) -> float:
-        for mark in (start, end):
-            if id(mark) not in at:
-                at[id(mark)] = clock.ms(record.start, mark)
-        return at[id(end)] - at[id(start)]
+    __slots__ = ("_known", "_ms", "_start")
 
-    return ms
+    def __init__(self, record: StepRecord, clock: Clock) -> None:
+        self._start, self._ms = record.start, clock.ms
+        self._known = {id(record.start): 0.0}
+
+    def at(self, mark: Any) -> float:
+        """Milliseconds from the record's start to a mark."""
+        found = self._known.get(id(mark))
+        if found is None:
+            found = self._known[id(mark)] = self._ms(self._start, mark)
+        return found
+
+    def ms(self, start: Any, end: Any) -> float:
+        """Milliseconds from one mark to another."""
+        return self.at(end) - self.at(start)
 
 
 def resolve(record: StepRecord, ms: Milliseconds, at: float, host: Sequence[float] = ()) -> StepRow:
@@ -246,49 +252,38 @@ class HostTimes:
         self._next: int | None = None  # a step number and no mark: marks are used again
         self._at = 0.0
 
-    def of(self, record: StepRecord, ms: Milliseconds) -> tuple[float, ...]:
-        """The columns' values of one step; empty on a host's clock, NaN where they cannot be told. Never raises.
-
-        Args:
-            record: the step.
-            ms: tells the milliseconds between two of its marks.
-        """
-        if type(record.start) is int:
-            return ()
+    def of(self, record: StepRecord, elapsed: Elapsed) -> tuple[float, ...]:
+        """The columns' values of one step, NaN where they cannot be told. Never raises."""
         try:
             if record.step != self._next:  # steps were lost between
                 self._begin()
-            times = self._times(record, ms)
+            times = self._times(record, elapsed.at)
             self._next, self._at = record.step + 1, self._at + times.duration
             return self._leads.take(times)
         except Exception:
             self._begin()
             return UNKNOWN
 
-    def _times(self, record: StepRecord, ms: Milliseconds) -> StepTimes:
-        marks: list[Mark] = []
-
-        def mark(raw: Any) -> Mark:
-            found = (raw.host_ns / 1e6, self._at + ms(record.start, raw))
-            marks.append(found)
-            return found
-
-        phases: dict[str, list[Interval]] = {name: [] for name in NAMED}
-        phases["input"] = [(began / 1e6, ended / 1e6) for began, ended in record.loads or ()]
+    def _times(self, record: StepRecord, at: Callable[[Any], float]) -> StepTimes:
+        base, forward = self._at, None
+        loads = [(began / 1e6, ended / 1e6) for began, ended in record.loads or ()]
+        phases: dict[str, list[Interval]] = {"input": loads, "forward": [], "backward": [], "optimizer": []}
         waits: list[Interval] = []
-        forward: Mark | None = None
+        marks: list[Mark] = []
         for column, start, end, *_ in record.spans:
-            begins, ends = mark(start), mark(end)
+            begins, ends = (start.host_ns / 1e6, base + at(start)), (end.host_ns / 1e6, base + at(end))
+            marks += (begins, ends)
             if column == "barrier":
                 waits.append((begins[1], ends[1]))
                 continue
             phases[column].append((begins[0], ends[0]))
             if forward is None and column == "forward":
                 forward = begins
-        ready, sync = mark(record.ready), mark(record.sync)
+        ready, sync = ((mark.host_ns / 1e6, base + at(mark)) for mark in (record.ready, record.sync))
+        marks += (ready, sync)
         waits.append((ready[1], sync[1]))
         if _has_unmarked(record):  # the device may have waited in them at any time of the step
-            waits = [(self._at, sync[1])]
+            waits = [(base, sync[1])]
         if forward is None:
             raise ValueError("a step without a forward")
         return StepTimes(
@@ -299,10 +294,10 @@ class HostTimes:
             marks=marks,
             forward=forward,
             waits=waits,
-            duration=sync[1] - self._at,
+            duration=sync[1] - base,
         )
 
 
 def _has_unmarked(record: StepRecord) -> bool:
     """Whether there were collectives without marks: a marked one then stands for several."""
-    return any(stands_for > 1 for *_, stands_for in record.spans)
+    return any(span[4] > 1 for span in record.spans)

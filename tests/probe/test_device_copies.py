@@ -13,7 +13,7 @@ import torch
 
 from ddpmon.probe.clock import CudaClock
 from ddpmon.probe.device_copies import DeviceCopies
-from ddpmon.probe.record import intervals, resolve
+from ddpmon.probe.record import Elapsed, resolve
 from ddpmon.probe.step_assembler import StepAssembler
 from tests.probe.stand_in_cuda import (
     Device,
@@ -43,7 +43,7 @@ def test_samples_on_the_device_are_not_read_by_the_training_thread(monkeypatch: 
     assert not record.readable(clock), "the device has not come so far"
     device.passed = True
     assert record.readable(clock)
-    assert resolve(record, intervals(record, clock), 0.0).values[SAMPLES] == 12.0
+    assert resolve(record, Elapsed(record, clock).ms, 0.0).values[SAMPLES] == 12.0
 
 
 def test_the_buffer_for_copies_is_on_the_host_whatever_the_default_device_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from ddpmon.probe.frame_builder import FrameBuilder
 from ddpmon.probe.host_sampler import HostSampler
 from ddpmon.probe.identity import Identity
 from ddpmon.probe.loss import LossReader
-from ddpmon.probe.record import intervals, resolve
+from ddpmon.probe.record import Elapsed, resolve
 from ddpmon.probe.step_assembler import MAX_SPANS, StepAssembler
 from ddpmon.schema import HOST_COLUMNS
 
@@ -102,7 +102,7 @@ def read(replay: StepAssembler, clock: Clock) -> list[tuple[float, ...]]:
     rows = []
     while replay.finished:
         record = replay.finished.popleft()
-        rows.append(tuple(resolve(record, intervals(record, clock), 0.0).values))
+        rows.append(tuple(resolve(record, Elapsed(record, clock).ms, 0.0).values))
         replay.recycle(record)
     return rows
 

@@ -19,11 +19,12 @@ from ddpmon.probe import frames
 from ddpmon.probe.clock import CpuClock
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.loss import LossReader
-from ddpmon.probe.record import HostTimes, StepRow, intervals, resolve
+from ddpmon.probe.record import Elapsed, HostTimes, StepRow, resolve
 from ddpmon.probe.step_assembler import StepAssembler
 from ddpmon.run.rings import Rings
 from ddpmon.schema import HOST_COLUMNS, SCHEMA_VERSION, STEP_COLUMNS, RankFrame
 from tests.made_frames import rank_frame
+from tests.probe.test_device_marks import draft_of
 
 MS = 1_000_000
 MEASURED_HERE = len(STEP_COLUMNS) - len(HOST_COLUMNS)  # the columns of a clock of the host
@@ -86,8 +87,8 @@ class Rank:
         found = []
         while self.replay.finished:
             record = self.replay.finished.popleft()
-            ms = intervals(record, self.clock)
-            row: StepRow = resolve(record, ms, 0.0, self.times.of(record, ms))
+            elapsed = Elapsed(record, self.clock)
+            row: StepRow = resolve(record, elapsed.ms, 0.0, self.times.of(record, elapsed))
             found.append(dict(zip(STEP_COLUMNS, row.values, strict=True)))
         return found
 
@@ -143,16 +144,14 @@ def test_no_time_is_negative_where_device_and_host_disagree() -> None:
 
 def test_a_host_clock_has_no_columns_of_the_host() -> None:
     recorder = EventLog(CpuClock(), LossReader(), fail)
-    replay = StepAssembler(recorder)
+    draft = draft_of(recorder)
     for kind, at in (("forward", 1), ("forwarded", 3), ("ready", 6)):
         recorder.put(kind, at * MS)
     recorder.put("synced", 7 * MS, 0)
     recorder.put("seal")
-    replay.drain()
-    record = replay.finished.popleft()
-    ms = intervals(record, recorder.clock)
-    assert HostTimes().of(record, ms) == ()
-    assert "lead" not in dict(zip(STEP_COLUMNS, resolve(record, ms, 0.0).values, strict=False))
+    draft.collect()
+    steps = draft.word("running", 0).whole.steps
+    assert (len(steps), steps.values.keys() & {*HOST_COLUMNS}) == (1, set())
 
 
 IN_A_POD = ProcessFigures(

@@ -164,10 +164,10 @@ def test_what_is_broken_comes_before_what_is_slowed_and_what_is_usual() -> None:
 def test_what_could_not_be_read_is_told_once_with_its_reason() -> None:
     made = TROUBLED
     for index in range(8):
-        made = with_gpu(made, index, unread={"nvlinks_up": "too old a driver"})
+        made = with_gpu(made, index, unread=dict.fromkeys(("retired_pages", "nvlinks_up"), "too old a driver"))
     assert section(said(made), "unavailable") == [
         " * steal: no /proc/stat",
-        " * nvlinks up of GPU 0-7: too old a driver",
+        " * retired pages, active NVLinks of GPU 0-7: too old a driver",
         " * the GPU sensor took 2 s and is read every 4 s",
     ]
 

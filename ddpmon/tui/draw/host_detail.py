@@ -31,6 +31,7 @@ HALF_LEAST = 90  # cells of each of two blocks beside each other
 NAME = 18
 UNIT = re.compile(r"_(pct|w|c|mhz|1m)$")
 SENTENCES = 3
+WORDS = {"nvlinks": "NVLinks", "nvlinks_up": "active NVLinks", "numa_node": "NUMA node", "xids": "Xid errors"}
 
 
 def per_second(rate: float | None, unknown: str) -> str:
@@ -84,12 +85,16 @@ def _place(name: str, facts: list[str], sign: str, style: Style, look: Look) -> 
 
 def unread_lines(node: NodeView, width: int, look: Look) -> list[Line]:
     """What could not be read and why, equal reasons together, and the sampler's own notes."""
-    reasons: dict[tuple[str, str], list[int]] = {}
+    where: dict[tuple[str, str], list[int]] = {}
     for gpu in node.gpus:
         for name, reason in gpu.unread.items():
-            reasons.setdefault((name, reason), []).append(gpu.index)
-    said = [f"{_words(name)}: {reason}" for name, reason in node.figures.unread.items()]
-    said += [f"{_words(name)} of GPU {number_span(where)}: {reason}" for (name, reason), where in reasons.items()]
+            where.setdefault((name, reason), []).append(gpu.index)
+    names: dict[tuple[str, str], list[str]] = {}
+    for name, reason in node.figures.unread.items():
+        names.setdefault(("", reason), []).append(_words(name))
+    for (name, reason), gpus in where.items():
+        names.setdefault((f" of GPU {number_span(gpus)}", reason), []).append(_words(name))
+    said = [f"{', '.join(figures)}{of}: {reason}" for (of, reason), figures in names.items()]
     said += list(node.notes)
     if not said:
         return []
@@ -99,7 +104,7 @@ def unread_lines(node: NodeView, width: int, look: Look) -> list[Line]:
 
 def _words(name: str) -> str:
     """`power_w` as `power`."""
-    return UNIT.sub("", name).replace("_", " ")
+    return WORDS.get(name) or UNIT.sub("", name).replace("_", " ")
 
 
 def host_lines(picture: ViewState, number: int, width: int) -> list[Line]:

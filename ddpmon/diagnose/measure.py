@@ -124,8 +124,8 @@ class Others:
     ) -> None:
         self.steps = steps
         self._own = own
-        asked = peers[:: -(-len(peers) // LATENESS.sampled_ranks)]
-        self.normal = self._typical(run, columns, asked, "most")
+        self._asked = peers[:: -(-len(peers) // LATENESS.sampled_ranks)]
+        self.normal = self._typical(run, columns, self._asked, "most")
 
     def compare(self, run: Run, whom: Whom) -> LateMeasures:
         """The measures of these ranks against the others, without what their lateness costs."""
@@ -148,9 +148,18 @@ class Others:
         phase = phase_of(measures)
         phases = _LAUNCHED if phase == "work" else (phase,)
         launch_ms = self._launch_ms(run, ranks, measures, phases)
-        # The others launch as many kernels there, so this tells whether those of one phase can fill the queue.
-        fills = max(middle(self.normal[name]) for name in phases) >= OWN_PACE.queue_ms
-        return replace(measures, **{"launch_most_ms" if fills else "launch_ms": launch_ms})
+        name = "launch_most_ms" if launch_ms is not None and self._can_fill(run, phases) else "launch_ms"
+        return replace(measures, **{name: launch_ms})
+
+    def _can_fill(self, run: Run, phases: tuple[str, ...]) -> bool:
+        """Whether the launches of one of the phases may be as many as the launch queue holds.
+
+        The others launch as many, so their hosts' time tells, whatever of it they were held up for. Where a host takes
+        longer in several phases, its queue was full in the first of them.
+        """
+        hosts = [median(run.rings.take(f"host_{phase}", self.steps, self._asked)) for phase in phases]
+        own = [middle(self.normal[phase]) for phase in phases]
+        return float(np.fmin(hosts, own).max()) >= OWN_PACE.queue_ms
 
     def _launch_ms(self, run: Run, ranks: I64, measures: LateMeasures, phases: tuple[str, ...]) -> float | None:
         """How long a step the devices of `ranks` wait for their hosts in the phases of the excess, where these set it.

@@ -51,7 +51,8 @@ class Driver:
         self._record = _function(libraries, f"{prefix}EventRecord")
         self._get_context = _function(libraries, f"{prefix}CtxGetCurrent")
         self._set_context = _function(libraries, f"{prefix}CtxSetCurrent")
-        self._copy = _function(libraries, "hipMemcpyDtoHAsync" if on_rocm else "cuMemcpyDtoHAsync_v2", _COPY)
+        # Of ROCm a second library may be loaded here beside torch's, whose streams it does not know.
+        self._copy = None if on_rocm else _function(libraries, "cuMemcpyDtoHAsync_v2", _COPY)
 
     @property
     def keeps_out(self) -> bool:
@@ -216,6 +217,7 @@ class CudaClock:
         # Event.record in Python only looks for a stream, which is known here.
         self._record: Any = getattr(torch.cuda.Event.__base__, "record", torch.cuda.Event.record)
         self._current: Any = torch._C._cuda_getCurrentStream
+        self._current_device: Any = torch._C._cuda_getDevice
         self._stream_of: Any = torch.cuda.current_stream
         # Without torch's wrapper around it, which every mark would pay for.
         is_capturing = torch.cuda.is_current_stream_capturing
@@ -276,9 +278,10 @@ class CudaClock:
             size: bytes.
 
         Returns:
-            False where the driver cannot be called here: torch must copy.
+            False where the driver cannot do that here: torch must copy. So where another device is the current one, of
+            which the driver would take the default stream.
         """
-        return self._driver.copy(to, source, size, self._stream())
+        return self._current_device() == self.index and self._driver.copy(to, source, size, self._stream())
 
     def _stream(self) -> Any:
         """The current stream's object."""

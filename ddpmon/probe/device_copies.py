@@ -26,13 +26,17 @@ _FORMATS = {
 }
 
 
+_kept: list[Tensor] = []  # the pinned memory, for the life of the process: see `DeviceCopies`
+
+
 class DeviceCopies:
     """Copies tensors of one element into pinned memory, on the current stream; nothing is synchronised.
 
     The memory holds the last 2,048 copies, which the publisher reads long before they are overwritten. A plain tensor
     is copied by the driver: torch's own `copy_` took most of the 71 µs that a logged loss cost in a step on an H100
     (docs/measured/gpu.md). Nothing is copied while the stream is being captured: the copy would become a part of the
-    user's CUDA graph.
+    user's CUDA graph. The memory is never given back: torch does not know of the copies that are still on their way,
+    and would let the user's own tensors have it. All monitors of a process take turns with it.
 
     Args:
         clock: of the model's device.
@@ -44,26 +48,32 @@ class DeviceCopies:
     plain: tuple[type, ...] = (Tensor,)
 
     def __init__(self, clock: CudaClock) -> None:
-        # On the CPU whatever the user's default device is.
-        pinned = torch.cuda.is_available()
-        self._buffer = torch.empty(_SLOTS, dtype=torch.float64, device="cpu", pin_memory=pinned)
-        self._floats = self._buffer.view(torch.float32)
-        self._address = self._buffer.data_ptr()
+        if not _kept:  # on the CPU whatever the user's default device is
+            pinned = torch.cuda.is_available()
+            _kept.append(torch.empty(_SLOTS, dtype=torch.float64, device="cpu", pin_memory=pinned))
+        self._floats = _kept[0].view(torch.float32)
+        self._address = _kept[0].data_ptr()
         self.bytes: Any = (ctypes.c_char * (_SLOTS * _SLOT_BYTES)).from_address(self._address)
         self._clock = clock
         self._events: list[Any] = [None] * _SLOTS
         self.made = 0
 
     def take(self, value: Tensor) -> Any:
-        """Begin to copy; returns a `Copy`, or NO_NUMBER for what is no single number."""
+        """Begin to copy; returns a `Copy`, or NO_NUMBER for what is no single number or cannot be copied."""
         if value.numel() != 1 or self._clock.is_capturing():
             return NO_NUMBER
-        place = self.made % _SLOTS
-        self.made += 1
-        by_driver = self._copy_plain(value, place)
-        if not by_driver:
+        try:
+            return self._copied(value, self.made % _SLOTS)
+        except Exception:  # such as of a tensor inside torch.func.grad, which has no memory of its own
+            return NO_NUMBER
+
+    def _copied(self, value: Tensor, place: int) -> Copy:
+        form = self._copy_plain(value, place)
+        if not form:
             self._floats[2 * place].copy_(value.detach().reshape(()), non_blocking=True)
-        return Copy(self, place, by_driver or "f", self._mark(value, place))
+        event = self._mark(value, place)
+        self.made += 1
+        return Copy(self, place, form or "f", event)
 
     def _copy_plain(self, value: Tensor, place: int) -> str:
         """Copy a plain tensor by the driver; returns the format of its number, empty if that cannot be done."""

@@ -29,6 +29,7 @@ Mark = tuple[bool, int, int]  # whether a collection begins, the thread that run
 MAX_EVENTS = 1 << 16  # kept while the publisher cannot keep up: thousands of steps
 SAMPLED_FIRST, SAMPLED_EVERY = 3, 16  # steps; the latter a power of two
 UNSEEN = 2.0  # what a step costs the thread, over what its hooks see of that
+_MOST_PARTS = 256  # hooks of a sampled step that are told apart
 _LOOKED_BACK = 16  # samples: chosen, so that of a hook one of them has hardly waited
 
 Event = tuple[Any, ...]  # its kind first; `StepAssembler` knows them all
@@ -188,7 +189,11 @@ class EventLog:
 
     def spend(self, began: int) -> None:
         """A hook of a sampled step ends that began at `began`."""
-        self._parts.append(perf_counter_ns() - began)
+        parts, spent = self._parts, perf_counter_ns() - began
+        if len(parts) < _MOST_PARTS:
+            parts.append(spent)
+        else:  # of a step without an end, such as an evaluation
+            parts[-1] += spent
 
     def put(self, *event: Any) -> None:
         """Take an event down."""

@@ -158,10 +158,11 @@ def launch_words(launch_ms: float | None, most_ms: float | None, *, several: boo
     if launch_ms is not None:
         whose = "their GPUs wait {} a step for their CPUs" if several else "its GPU waits {} a step for its CPU"
         return f"{'their' if several else 'its'} kernels are launched slowly: {whose.format(ms(launch_ms))}"
-    if most_ms is not None:
-        whose = "their CPUs take as long there as their GPUs" if several else "its CPU takes as long there as its GPU"
-        return f"{whose}: slow launches, or a full launch queue"
-    return ""
+    if most_ms is None:
+        return ""
+    if several:
+        return f"their GPUs may wait up to {ms(most_ms)} a step for their CPUs, or these wait for full launch queues"
+    return f"its GPU may wait up to {ms(most_ms)} a step for its CPU, or the CPU waits for a full launch queue"
 
 
 def _costs(late: LateMeasures) -> str:

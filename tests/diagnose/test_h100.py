@@ -69,6 +69,7 @@ def test_the_late_rank_is_named_with_what_mending_it_saves(
     least = found.cost_pct or 0.0
     most = max(least, float(found.evidence.get("cost_most_pct", least)))
     assert least - NEAR_POINTS <= gain <= most + NEAR_POINTS
+    assert "may wait up to" in found.summary, "each of these phases has launches enough to fill the queue"
 
 
 @pytest.mark.parametrize("item", ITEM, ids=["never synchronises", "item every step"])

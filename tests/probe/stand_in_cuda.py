@@ -51,6 +51,7 @@ class Device:
         passed: whether the device has passed all events.
         reached: how many of what has been recorded it has passed otherwise, in the order of recording.
         capturing: whether the current stream is being captured.
+        current: the number of the current device.
     """
 
     def __init__(self) -> None:
@@ -60,6 +61,7 @@ class Device:
         self.passed = False
         self.reached = 0
         self.capturing = False
+        self.current = 0
 
     def current_stream(self, _device: Any = None) -> Any:
         self.streams_made += 1
@@ -110,7 +112,8 @@ class Driver:
         self.blocks.set()
         self.copied = 0
 
-        def copy(to: int, source: int, size: int, _stream: int) -> int:
+        def copy(to: int, source: int, size: int, stream: int) -> int:
+            assert [type(each) for each in (to, source, size, stream)] == [int] * 4
             self.copied += not self.code
             if not self.code:
                 ctypes.memmove(to, source, size)
@@ -159,6 +162,7 @@ def stand_in(patch: pytest.MonkeyPatch) -> Device:
     patch.setattr(torch.cuda, "current_stream", device.current_stream)
     patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: device.capturing)
     patch.setattr(torch.cuda, "set_device", lambda _device: None)
+    patch.setattr(torch._C, "_cuda_getDevice", lambda: device.current, raising=False)
     patch.setattr(torch._C, "_cuda_isCurrentStreamCapturing", lambda: device.capturing, raising=False)
     patch.setattr(torch._C, "_cuda_getCurrentStream", lambda _index: (device.stream, 0, 1), raising=False)
     return device

@@ -13,7 +13,7 @@ import torch
 
 from ddpmon.probe.clock import CudaClock
 from ddpmon.probe.device_copies import DeviceCopies
-from ddpmon.probe.record import Elapsed, resolve
+from ddpmon.probe.record import NO_NUMBER, Elapsed, resolve
 from ddpmon.probe.step_assembler import StepAssembler
 from tests.probe.stand_in_cuda import (
     Device,
@@ -89,9 +89,39 @@ def test_what_the_driver_cannot_copy_is_copied_by_torch(monkeypatch: pytest.Monk
     monkeypatch.setattr(DeviceCopies, "plain", (OnDevice,))
     copies = device_copies()
     flag = copies.take(torch.tensor(True).as_subclass(OnDevice))
-    driver.code = 201  # no context in this thread
+    negative = copies.take(torch.tensor(1 - 2j).conj().imag.as_subclass(OnDevice))
+    device.current = 1  # of which the driver would take the default stream
+    elsewhere = copies.take(on_device(0.25))
+    device.current, driver.code = 0, 201  # no context in this thread
     refused = copies.take(on_device(0.75))
-    assert (flag.value(), refused.value(), driver.copied) == (1.0, 0.75, 0)
+    assert [each.value() for each in (flag, negative, elsewhere, refused)] == [1.0, 2.0, 0.25, 0.75]
+    assert driver.copied == 0
+
+
+def test_a_subclass_of_a_tensor_is_copied_by_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = stand_in_driver(monkeypatch, stand_in(monkeypatch))
+    assert device_copies().take(on_device(0.5)).value() == 0.5
+    assert driver.copied == 0, "it may have no memory of its own"
+
+
+def test_the_memory_for_copies_outlives_a_monitor_whose_copies_may_be_on_their_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = stand_in(monkeypatch)
+    first, second = device_copies(), device_copies()
+    handle = first.take(on_device(2.5))
+    assert ctypes.addressof(first.bytes) == ctypes.addressof(second.bytes)
+    device.passed = True
+    assert handle.value() == 2.5
+
+
+def test_what_has_no_memory_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_value: OnDevice) -> OnDevice:
+        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
+
+    stand_in(monkeypatch)
+    monkeypatch.setattr(OnDevice, "detach", fails)
+    assert device_copies().take(on_device(0.5)) is NO_NUMBER
 
 
 def test_copies_reuse_their_events(monkeypatch: pytest.MonkeyPatch) -> None:

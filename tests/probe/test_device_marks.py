@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
 
@@ -385,3 +387,12 @@ def test_what_a_hook_waits_for_a_full_launch_queue_is_not_what_it_costs(
         if log.last_step == 300:
             since = log.cost_ns
     assert (log.cost_ns - since) / (log.last_step - 300) / 1e3 == pytest.approx(cost_us, rel=0.02)
+
+
+def test_a_sampled_step_without_an_end_keeps_little() -> None:
+    log = recorder_of(CpuClock())
+    log.spend(perf_counter_ns())
+    before = sys.getsizeof(log._parts)
+    for _ in range(100_000):
+        log.spend(perf_counter_ns())
+    assert sys.getsizeof(log._parts) < before + 8_000

@@ -103,8 +103,8 @@ SENTENCES = {
     ),
     "its CPU launches slowly, or waits for its GPU": (
         alert(late("backward", process=ON_GPU, launch_most_ms=39.0), phase="backward"),
-        "rank 2 (node1) is late by 40 ms a step, mostly in backward (since step 1,204); its CPU takes as long there as "
-        "its GPU: slow launches, or a full launch queue. Costs 28 % of the run's time.",
+        "rank 2 (node1) is late by 40 ms a step, mostly in backward (since step 1,204); its GPU may wait up to 39 ms "
+        "a step for its CPU, or the CPU waits for a full launch queue. Costs 28 % of the run's time.",
         "check the CPUs of this rank and the GPU: clocks, other processes, too many threads, garbage collection; "
         "compare sequence lengths. Run `ssh node1 nvidia-smi -i 3`",
     ),
@@ -141,6 +141,13 @@ SENTENCES = {
         "run's time. "
         "Rank 6 is the latest of them, by 75 ms.",
         "check the GPUs of this host: clocks, other processes; compare sequence lengths. Run `ssh node1 nvidia-smi`",
+    ),
+    "a host whose CPUs launch slowly, or wait for their GPUs": (
+        alert(late("backward", whom=HOST, process=ON_GPU, launch_most_ms=39.0), kind="slow_node", phase="backward"),
+        "all 4 ranks of node1 are late by 40 ms a step, mostly in backward (since step 1,204); their GPUs may wait up "
+        "to 39 ms a step for their CPUs, or these wait for full launch queues. Costs 28 % of the run's time.",
+        "check the CPUs of this host and the GPUs: clocks, other processes, too many threads, garbage collection; "
+        "compare sequence lengths. Run `ssh node1 nvidia-smi`",
     ),
     "a host whose CPUs launch slowly": (
         alert(late("backward", whom=HOST, process=ON_GPU, launch_ms=39.0), kind="slow_node", phase="backward"),

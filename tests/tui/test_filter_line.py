@@ -136,6 +136,22 @@ def test_of_many_candidates_only_those_in_sight_are_drawn(monkeypatch: pytest.Mo
     watch(Fixed(snapshot(Made(ranks=512, per_node=1, hosts=hosts))), act, (80, 24))
 
 
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_no_toast_covers_what_is_typed(size: tuple[int, int]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("y")
+        await watched.until_shown("copied: rank 5")
+        await type_filter(watched, "late>1 lost")
+        *_, above, typed, keys = watched.text().split("\n")
+        assert "copied: rank 5" in watched.text()
+        assert above.startswith(" late>10   late>5%")
+        assert typed.startswith(" late>1 lost")
+        assert keys.startswith(" enter keep the filter")
+
+    watch(Fixed(STRAGGLER), act, size)
+
+
 @pytest.mark.parametrize("view", ["1", "2", "3", "5"])
 def test_a_filter_can_be_typed_in_the_smallest_terminal(view: str) -> None:
     async def act(watched: Watched) -> None:

@@ -62,7 +62,8 @@ class _Typed(Input):
 class FilterBar(Vertical):
     """Filters as one types; Enter keeps the filter, Esc drops it.
 
-    While what is typed is not understood, the filter from before it was opened is in force, and Enter keeps that one.
+    While what is typed is not understood, the filter from before it was opened is in force. Enter then says what is
+    wrong and leaves the line open.
     """
 
     HEIGHT = 2

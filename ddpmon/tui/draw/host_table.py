@@ -22,7 +22,18 @@ from ddpmon.tui.draw.bands import FRAME
 from ddpmon.tui.draw.gpu_table import found_on, gpu_glyph
 from ddpmon.tui.draw.header import LATE_HOST_S, finding_style
 from ddpmon.tui.draw.heat import heat_lines
-from ddpmon.tui.draw.host_cells import CellMetric, cell, cell_words, level_of, metric_of, middle_of, odd_one, values_of
+from ddpmon.tui.draw.host_cells import (
+    STOPS,
+    CellMetric,
+    cell,
+    cell_words,
+    has_shades,
+    level_of,
+    metric_of,
+    middle_of,
+    odd_one,
+    values_of,
+)
 from ddpmon.tui.draw.order import ODD
 from ddpmon.tui.draw.panel import dimmed, no_match, title
 from ddpmon.tui.draw.panel_sizes import HEAT_ROWS_MOST
@@ -147,7 +158,7 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     still = ["no step finishes"] if is_standing_still(snapshot) else []
     order, brief = _order_words(view, metric)
     cells = f"cells: {metric.name} [v]"
-    legend = [] if width < NET_FROM else ["colour: how far from the median" if metric.of_gpu else "colour: % of a step"]
+    legend = [] if width < NET_FROM else [_level_words(metric, look)]
     if is_past(snapshot):
         newest = min((node.age_s for node in snapshot.nodes if node.age_s is not None), default=None)
         still = [f"last values, {age(newest, look.unknown)} old"]
@@ -155,6 +166,13 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     tries = ([*both, *legend], both, [*parts, order, cells], [*parts, brief, cells])
     told = [look.clean("; ".join(each)) for each in tries]
     return next((words for words in told if cells_of(words) <= width - TITLE_LEAST), told[-1])
+
+
+def _level_words(metric: CellMetric, look: Look) -> str:
+    """What it means that a cell is shaded or bold, which fits themes without colours, too."""
+    if has_shades(look):
+        return "shade: how far from the median" if metric.of_gpu else "shade: % of a step"
+    return f"bold: {STOPS[0] * 100:g} % {'off the median' if metric.of_gpu else 'of a step'} or more"
 
 
 def _order_words(view: TableView, metric: CellMetric) -> tuple[str, str]:

@@ -70,18 +70,26 @@ class TimelineScreen(ViewScreen):
         stacks.display, stacks.styles.height = left >= STACK_LEAST, max(left, 1)
         wide, buckets = self.size.width >= WIDE, self.query_one("#buckets")
         self.query_one("#pair").styles.layout = "horizontal"
-        timeline = self.picture.snapshot.timeline
-        detail = timeline is not None and timeline.buckets is not None
+        detail = self._has_buckets
         buckets.display = (wide and detail) or self._shows_buckets
         self.table.display = wide or not self._shows_buckets
         buckets.styles.width = max(self.size.width // 3, 40) if self.table.display else "1fr"
+
+    @property
+    def _has_buckets(self) -> bool:
+        """Whether the run tells what each bucket takes."""
+        timeline = self.picture.snapshot.timeline
+        return timeline is not None and timeline.buckets is not None
 
     def _buckets(self, width: int, height: int) -> list[Line]:
         timeline = self.picture.snapshot.timeline
         return bucket_lines(None if timeline is None else timeline.buckets, width, height, self.picture.look)
 
     def action_buckets(self) -> None:
-        """Show the buckets, or hide them again."""
+        """Show the buckets instead of the ranks, or the ranks again; ring where both stand beside each other."""
+        if self.size.width >= WIDE and self._has_buckets:
+            self.dashboard.bell()
+            return
         self._shows_buckets = not self._shows_buckets
         self.show()
 
@@ -96,7 +104,7 @@ class TimelineScreen(ViewScreen):
         replay = self.picture.snapshot.replay
         back = () if replay is None else (("n N", "finding"), ("end", "live" if replay.is_live else "last moment"))
         past = (("[ ]", "step"), ("{ }", "minute"), ("t", "go to"), *back)
-        timeline = self.picture.snapshot.timeline
-        buckets = (("v", "buckets"),) if timeline is not None and timeline.buckets is not None else ()
-        zoom = ("z Z", "zoom")
-        return (("esc", "back"), *past, ("enter", "rank"), *buckets, ("?", "help"), zoom, ("q", "quit"))
+        zoom, hides_one = ("z Z", "zoom"), self._has_buckets and self.size.width < WIDE
+        buckets = (("v", "ranks" if self._shows_buckets else "buckets"),) if hides_one else ()
+        rank = (("enter", "rank"),) if self.table.display else ()
+        return (("esc", "back"), *past, *rank, *buckets, ("?", "help"), zoom, ("q", "quit"))

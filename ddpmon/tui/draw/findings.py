@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import count, known, plural
+from ddpmon.format import count, known
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.finding_rows import kind_words, what, who
 from ddpmon.report.trace import shortened_place
@@ -41,8 +41,16 @@ def finding_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     shown = rest if len(rest) <= room else rest[: max(room - 1, 0)]
     lines += _listed(shown, width, room - len(shown) - (len(rest) > len(shown)), look)
     if len(rest) > len(shown):
-        lines.append([Segment(f"{INDENT}{plural(len(rest) - len(shown), 'more finding')}  [5]", look.dim)])
+        lines.append([Segment(f"{INDENT}{_left_out(rest, shown)}  [5]", look.dim)])
     return fit_all(lines, width, height)
+
+
+def _left_out(rest: list[Finding], shown: list[Finding]) -> str:
+    """`4 of 5 shown, 2 over`: the first line of the screen counts as many more, without those that are over."""
+    lasting, here = len(firing(rest)), len(firing(shown))
+    over = len(rest) - len(shown) - (lasting - here)
+    parts = [f"{here:,} of {lasting:,} shown"] if here < lasting else []
+    return ", ".join([*parts, f"{over:,} over"] if over else parts)
 
 
 def listed_height(picture: ViewState, width: int) -> int:

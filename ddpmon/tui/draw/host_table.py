@@ -12,7 +12,7 @@ from rich.style import Style
 
 from ddpmon.format import age, figure, size
 from ddpmon.report.base_step import base_step_ms, noise_ms
-from ddpmon.report.finding_rows import what, who
+from ddpmon.report.finding_rows import what_within, who
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
 from ddpmon.report.peers import RHYTHM, ShownLateness, rhythms
@@ -273,7 +273,7 @@ class _Page:
         states = gpu_states(self.snapshot.ranks, node)
         cells = self._cells(node, states if self.metric.of_gpu is not None else [])
         room = self.width - sheet.lead - sheet.cells * sheet.cell - 2
-        said = [look.clean(words) for words in self._remarks(node, states)] if room >= REMARK_LEAST - 2 else []
+        said = [look.clean(words) for words in self._remarks(node, states, room)] if room >= REMARK_LEAST - 2 else []
         _, style = self._sign(node, stands_out=len(said) > (node.node in self.hosts))
         return [*cells, Segment(" "), Segment(_fitting(said, room, look) if said else "", style)]
 
@@ -303,10 +303,11 @@ class _Page:
         finding = self.ranks.worst.get(node.ranks[place]) if place < len(node.ranks) else None
         return finding_style(finding, self.look) if finding else (" ", self.look.text)
 
-    def _remarks(self, node: NodeView, states: list[GpuState]) -> list[str]:
-        """Its worst finding in short and what else stands out; a finding that is information comes last."""
+    def _remarks(self, node: NodeView, states: list[GpuState], room: int) -> list[str]:
+        """Its worst finding in `room` cells and what else stands out; a finding that is information comes last."""
         finding, rest = self.hosts.get(node.node), summarise_host(node, self.snapshot.ranks, states)
-        said = [] if finding is None else [f"{who(finding)}: {what(finding)}"]
+        whom = "" if finding is None else who(finding)
+        said = [] if finding is None else [f"{whom}: {what_within(finding, room - len(whom) - 2)}"]
         return [*rest, *said] if finding is not None and finding.severity == "info" else [*said, *rest]
 
 

@@ -247,5 +247,8 @@ class ViewScreen(BaseScreen):
 
     @property
     def pause(self) -> tuple[str, str]:
-        """The key that freezes the display."""
+        """The key that freezes the display, or plays a recording."""
+        replay = self.picture.snapshot.replay
+        if replay is not None:
+            return ("space", "pause" if replay.playing else "play")
         return ("space", "resume" if self.picture.paused_s is not None else "freeze")

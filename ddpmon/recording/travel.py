@@ -376,7 +376,7 @@ class Rewindable:
         if snapshot is None or view is None:
             travel.wants_end, travel.player = False, Player(travel.recording)
             return self._noted(now)
-        return travel.finish(replace(snapshot, replay=view, own_host=now.own_host))
+        return travel.finish(replace(snapshot, replay=view, own_host=now.own_host, findings_now=now.findings))
 
     def _noted(self, snapshot: Snapshot) -> Snapshot:
         """The live picture, with what the recorder has to say."""

@@ -144,9 +144,10 @@ class Habits:
 
         A critical finding that is a warning for a while and critical again is no news.
         """
-        if snapshot.run is None or snapshot.replay is not None:
+        replay = snapshot.replay
+        if snapshot.run is None or (replay is not None and not replay.is_live):
             return
-        lasting = {identity(each): each for each in firing(snapshot.findings)}
+        lasting = {identity(each): each for each in firing(snapshot.findings_now if replay else snapshot.findings)}
         critical = {key for key, each in lasting.items() if each.severity == "critical"}
         known, self._critical = self._critical, critical | ((self._critical or set()) & lasting.keys())
         new = [] if known is None else [each for key, each in lasting.items() if key in critical - known]

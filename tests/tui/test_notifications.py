@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpmon.snapshot import Finding
+from ddpmon.snapshot import Finding, ReplayView
 from tests.tui.made_runs import FAILED
 from tests.tui.test_habits import sent
 from tests.tui.test_terminal import PLAY, Terminal, terminal
@@ -122,3 +122,21 @@ def test_several_at_once_are_counted_and_one_that_was_a_warning_meanwhile_is_no_
 
     source = Fixed(replace(STRAGGLER, findings=()))
     watch(source, act, notifications="desktop")
+
+
+@pytest.mark.parametrize(("is_live", "rings_too"), [(True, True), (False, False)])
+def test_a_finding_that_begins_while_the_past_of_the_run_is_shown_rings(is_live: bool, rings_too: bool) -> None:
+    past = replace(STRAGGLER, findings=(), replay=ReplayView(1.0, 2.0, 1.79e9, False, 1.0, is_live, True))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        said = sent(watched)
+        source.shown = past
+        await watched.until(lambda: watched.app.picture.snapshot.replay is not None)
+        assert said == []
+        source.shown = replace(past, findings_now=(FAILED,))
+        await watched.until(lambda: watched.app.picture.snapshot.findings_now == (FAILED,))
+        assert said == ["\a"] * rings_too
+
+    source = Fixed(replace(STRAGGLER, findings=()))
+    watch(source, act, notifications="bell")

@@ -83,6 +83,22 @@ def test_end_is_live_at_once_whatever_was_asked_before() -> None:
         source.close()
 
 
+def test_a_picture_of_the_past_knows_the_findings_of_now() -> None:
+    recorder = Recorder(None)
+    with simulated(PLAN, recorder) as run:
+        run.go(30)
+        source = Rewindable(run.observer, recorder)
+        source.travel.ask(Request(*BACK))
+        for _ in range(40):
+            run.clock.now += 1.0
+            run.publish()
+            shown = source.tick()
+        assert shown.replay is not None
+        assert shown.findings == ()
+        assert [finding.kind for finding in shown.findings_now] == ["straggler"]
+        source.close()
+
+
 def moment(watched: Watched) -> float:
     replay = watched.app.picture.snapshot.replay
     assert replay is not None

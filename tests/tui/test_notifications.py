@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,30 +72,48 @@ def test_the_bell_rings_once_for_each(kind: str, expected: int, monkeypatch: pyt
         assert notified(term) == []
 
 
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
+@pytest.fixture
+def tmux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
+    """A tmux of our own, which is ended with all that runs in it."""
+    if shutil.which("tmux") is None:
+        pytest.skip("needs tmux")
+    for name in ("TMUX", "VTE_VERSION"):
+        monkeypatch.delenv(name, raising=False)
+    command = ("tmux", "-S", str(tmp_path / "socket"), "-f", str(tmp_path / "tmux.conf"))
+    yield command
+    subprocess.run([*command, "kill-server"], check=False, capture_output=True)
+
+
+@contextmanager
+def inside(tmux: tuple[str, ...], kind: str, passes: str) -> Iterator[Terminal]:
+    """The terminal around a tmux in which the dashboard runs."""
+    Path(tmux[-1]).write_text(f"set -g allow-passthrough {passes}\nset -g status off\n")
+    start = "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])"
+    with terminal(*tmux, "new-session", sys.executable, *WORSENING, kind, command=("-c", start)) as term:
+        yield term
+
+
 @pytest.mark.parametrize(
     ("kind", "passes", "texts", "bells"),
     [("desktop", "on", [f"9;{text}" for text in TOLD], 0), ("desktop", "off", [], 0), ("bell", "on", [], 2)],
 )
-def test_tmux_hands_it_on(
-    kind: str, passes: str, texts: list[str], bells: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tmux_hands_it_on(tmux: tuple[str, ...], kind: str, passes: str, texts: list[str], bells: int) -> None:
     """With `allow-passthrough on` the terminal around tmux gets a notification, and it always gets the bell."""
-    for name in ("TMUX", "VTE_VERSION"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "tmux.conf").write_text(f"set -g allow-passthrough {passes}\nset -g status off\n")
-    tmux = ("tmux", "-S", str(tmp_path / "socket"), "-f", str(tmp_path / "tmux.conf"))
-    inside = ("new-session", sys.executable, *WORSENING, kind)
-    start = "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])"
-    try:
-        with terminal(*tmux, *inside, command=("-c", start)) as term:
-            see_both(term)
-            term.send(b"q")
-            assert term.end() == 0
-            assert notified(term) == texts
-            assert rings(term) == bells
-    finally:
-        subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
+    with inside(tmux, kind, passes) as term:
+        see_both(term)
+        term.send(b"q")
+        assert term.end() == 0
+        assert notified(term) == texts
+        assert rings(term) == bells
+
+
+def test_tmux_hands_on_the_bell_of_a_window_that_is_hidden(tmux: tuple[str, ...]) -> None:
+    with inside(tmux, "bell", "off") as term:
+        term.until(b"RUNNING")
+        subprocess.run([*tmux, "new-window", "echo other; cat"], check=True)
+        term.until(b"other")
+        while rings(term) < 2:
+            assert term.read()
 
 
 def test_several_at_once_are_counted_and_one_that_was_a_warning_meanwhile_is_no_news(

@@ -159,6 +159,11 @@ class BaseScreen(Screen[None]):
         """Whether a filter is being typed."""
         return self.bar is not None and self.bar.is_typing
 
+    @property
+    def typing_keys(self) -> Keys:
+        """The keys while a filter is typed: `enter` keeps only what is understood."""
+        return FILTER_KEYS if self.bar is not None and self.bar.is_understood else FILTER_KEYS[1:]
+
     def action_filter(self) -> None:
         """Type a filter, where there is something to filter."""
         if self.bar is not None and self.picture.snapshot.ranks is not None:

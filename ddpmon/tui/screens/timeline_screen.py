@@ -15,7 +15,7 @@ from ddpmon.tui.draw.place_table import STACK_LEAST, stuck_height, stuck_lines
 from ddpmon.tui.draw.timeline_view import bucket_lines, timeline_height, timeline_lines
 from ddpmon.tui.draw.zoom import shown_timeline
 from ddpmon.tui.lines import Line
-from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
+from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_tables import TableName, timeline_csv
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
@@ -100,7 +100,7 @@ class TimelineScreen(ViewScreen):
     def keys(self) -> Keys:
         """Along time, to a rank."""
         if self.is_typing:
-            return FILTER_KEYS
+            return self.typing_keys
         replay = self.picture.snapshot.replay
         back = () if replay is None else (("n N", "finding"), ("end", "live" if replay.is_live else "last moment"))
         past = (("[ ]", "step"), ("{ }", "minute"), ("t", "go to"), *back)

@@ -95,6 +95,11 @@ class FilterBar(Vertical):
         """Whether keys go to the line."""
         return self.typed.has_focus
 
+    @property
+    def is_understood(self) -> bool:
+        """Whether what is typed is a filter, so that Enter keeps it."""
+        return not complaint(self.dashboard.picture.snapshot, self.typed.value)
+
     def open(self) -> None:
         """Type a filter, from the one that there is."""
         if not self.display:
@@ -114,7 +119,8 @@ class FilterBar(Vertical):
         wanted = self._wanted_before if is_wrong else text.strip()
         if wanted != picture.wanted:
             self.dashboard.filter_by(wanted)
-        self.query_one("#hint", Canvas).redraw()
+        for canvas in (self.query_one("#hint", Canvas), self.screen.query_one("#foot", Canvas)):
+            canvas.redraw()
 
     @on(Input.Submitted, "#filter")
     def _close(self, event: Input.Submitted) -> None:

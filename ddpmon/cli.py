@@ -191,8 +191,8 @@ def report(target: str | None, out: str | None, ssh: str | None, slurm: str | No
 
 
 @app.command()
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
+@click.argument("before", type=click.Path(), metavar="A")
+@click.argument("after", type=click.Path(), metavar="B")
 @quantity("--max-regression", float, "PCT", "Exit 1 if B is slower by more than so many percent.", least=0)
 @json_switch
 def compare(before: str, after: str, max_regression: float | None, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -99,12 +100,30 @@ def completing(words: Callable[[], Sequence[str]]) -> Complete:
     return lambda _ctx, _parameter, begun: [word for word in words() if word.startswith(begun)]
 
 
-def _run_names() -> list[str]:
-    """The runs on this host, newest first; a name that a shell could not take as one word is left out."""
+def _targets(_ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[Any]:
+    """The runs on this host, newest first, and recordings; where none begins so, the shell completes any path.
+
+    What a shell could not take as one word is left out.
+    """
+    from click.shell_completion import CompletionItem
+
     from ddpmon.store.discovery import discover
 
-    names = dict.fromkeys(run.name for run in discover())
-    return [name for name in names if name.isprintable() and not any(letter in " \"'`$\\" for letter in name)]
+    words = dict.fromkeys([*(run.name for run in discover()), *_recordings(begun)])
+    fitting = [word for word in words if word.startswith(begun) and word.isprintable()]
+    safe = [CompletionItem(word) for word in fitting if not any(letter in " \"'`$\\" for letter in word)]
+    return safe or [CompletionItem(begun, type="file")]
+
+
+def _recordings(begun: str) -> list[str]:
+    """The recordings in the folder that a path begins with, with that folder as it was typed."""
+    from ddpmon.commands.recordings import SUFFIX
+
+    folder = begun[: begun.rfind("/") + 1]
+    try:
+        return [folder + path.name for path in sorted(Path(folder).expanduser().glob(f"*{SUFFIX}"))]
+    except (OSError, RuntimeError, ValueError):  # no permission, nobody's home, or no name of a folder
+        return []
 
 
 def scenario_names() -> Sequence[str]:
@@ -144,7 +163,7 @@ def switch(flag: str, text: str, name: str | None = None) -> Callable[[F], F]:
     return click.option(flag, *([name] if name else []), is_flag=True, help=text)
 
 
-target_argument = click.argument("target", required=False, shell_complete=completing(_run_names))
+target_argument = click.argument("target", required=False, shell_complete=_targets)
 ssh_option = click.option("--ssh", metavar="[USER@]HOST", help=SSH_HELP)
 slurm_option = click.option("--slurm", metavar="JOBID", help=SLURM_HELP)
 k8s_option = click.option("--k8s", metavar="[NAMESPACE/]JOB", help=K8S_HELP)

@@ -46,8 +46,7 @@ class Link:
     Attributes:
         state: "waiting" (no run found yet), "live", "silent" (the store does not answer), "gone" (it has ended or died;
             the last picture is kept).
-        message: one sentence for a person; empty while live, but for a minute after another run has taken the place of
-            the one that was watched.
+        message: a sentence for a person; empty while live, except for a minute after another run has taken its place.
     """
 
     state: LinkState
@@ -390,6 +389,7 @@ class Snapshot:
     notices: tuple[str, ...] = ()  # what was set aside and why
     detail: RankDetail | None = None  # of the rank that the reader has in focus
     replay: ReplayView | None = None  # of a moment of the past
+    findings_now: tuple[Finding, ...] = ()  # of a live run, while a moment of its past is shown
     own_host: str = ""  # the run's name for the host that its reader is on; empty where it is read elsewhere
     told: str = ""  # a sentence for the reader of the screen, such as where a report was written
 

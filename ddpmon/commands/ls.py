@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import msgspec
 
-from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable
+from ddpmon.commands.console import NO_RUN, OK, STDOUT, USAGE, complain, has_terminal, printable
 from ddpmon.commands.kubernetes import KubernetesJob
 from ddpmon.commands.listing import (
     RUNS_SHOWN,
@@ -58,7 +59,7 @@ def ls(
     if as_json:
         print(_as_json(runs, commands, past))
     elif runs:
-        print("\n".join(table(runs, commands)))
+        print("\n".join(_in_terminal([*table(runs, commands)], commands)))
         if past is not None and (more := told_of_containers()):
             print(f"note: {printable(more)}")
     listed = {run.id for run in runs}
@@ -129,6 +130,19 @@ def table(runs: Sequence[Listed], commands: Sequence[str]) -> Iterator[str]:
         ]
         yield "  ".join([*cells, row[-1]])
     yield from (f"note: {printable(run.id)}: {printable(run.trouble)}" for run in runs if run.trouble)
+
+
+def _in_terminal(lines: Sequence[str], commands: Sequence[str]) -> Iterator[str]:
+    """The table as it is; in a terminal that is too narrow for it each command stands below its row."""
+    width = os.get_terminal_size(STDOUT).columns if has_terminal(STDOUT) else 0
+    if not 0 < width < max(map(len, lines[: len(commands) + 1])):
+        yield from lines
+        return
+    yield lines[0].removesuffix(HEAD[-1]).rstrip().removesuffix(" finding")
+    for line, command in zip(lines[1:], map(printable, commands), strict=False):
+        yield line.removesuffix(command).rstrip()
+        yield f"    {command}"
+    yield from lines[len(commands) + 1 :]
 
 
 def _cells(run: Listed) -> tuple[str, ...]:

@@ -29,7 +29,8 @@ _USUAL = SPEEDS.index(1.0)
 # So long one tick may play looks before it draws. A look of 64 ranks with its verdict took 26 ms of a slow, busy core:
 # where that is too slow for the speed that was asked for, it plays as fast as it can.
 _BUDGET_S = 0.5
-_SAID_S = 10.0  # so long the screen says where a report was written, or where the record begins
+_SAID_S = 10.0  # so long the screen says where a report was written
+_REFUSED_S = 4.0  # so long it says what could not be reached; a key that asks for something else ends both
 _LONGEST_S = 2.0  # between two ticks: a program that was stopped does not play what it missed
 Refusal = Literal["", "before", "behind", "next finding", "finding before"]  # what the last of the moves cannot reach
 _NO_FINDING: Mapping[Refusal, str] = {
@@ -156,9 +157,10 @@ class Travel:
             "speed": self._change_speed,
             "play": lambda _: self._play_or_pause(),
         }
+        self._said_until = 0.0
         if request.move not in ("play", "speed"):
             self.playing = self.wants_end = False
-            self._refusal, self._said_until = self._refused(request), 0.0
+            self._refusal = self._refused(request)
         moves[request.move](request.amount)
 
     def _refused(self, request: Request) -> Refusal:
@@ -189,7 +191,7 @@ class Travel:
         else:
             is_before = refusal == "before"
             self._said = begins_words(self.recording, first, self._folder) if is_before else ends_words(first, last)
-        self._said_until = time.monotonic() + _SAID_S
+        self._said_until = time.monotonic() + _REFUSED_S
 
     def finish(self, snapshot: Snapshot, live: RunInfo | None = None) -> Snapshot:
         """Write the report on this picture or on the one that was asked for; for a while this one says where it is.
@@ -374,7 +376,7 @@ class Rewindable:
         if snapshot is None or view is None:
             travel.wants_end, travel.player = False, Player(travel.recording)
             return self._noted(now)
-        return travel.finish(replace(snapshot, replay=view, own_host=now.own_host))
+        return travel.finish(replace(snapshot, replay=view, own_host=now.own_host, findings_now=now.findings))
 
     def _noted(self, snapshot: Snapshot) -> Snapshot:
         """The live picture, with what the recorder has to say."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ddpmon.diagnose.kinds import KINDS, KindName
 from ddpmon.format import age, count, known, pct, signed, time_of_day
 from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours
 from ddpmon.report.evidence import evidence_words, unseen
 from ddpmon.report.host_gpus import rank_span
+from ddpmon.report.peers import RHYTHM, now_and_then_words
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_past, stops_job
 from ddpmon.report.wording import one_step_of, phase_words
@@ -87,6 +89,17 @@ def what(finding: Finding) -> str:
     if finding.kind == "advice":
         return re.split(r"[:,] ", advice_text(finding.advice))[0] or NAMES["advice"]
     return late_words(finding) or ", ".join(unseen({**finding.evidence})) or NAMES[finding.kind]
+
+
+def what_within(finding: Finding, cells: int) -> str:
+    """`what` in so many cells: of a lateness without the phase, or how often as `1/5`, rather than cut before that.
+
+    What has no shorter form is returned whole.
+    """
+    said, often = what(finding), now_and_then_words(finding, RHYTHM)
+    brief = late_words(replace(finding, phase=None))
+    forms = [said, brief, *([f"late {often}", often] if "/" in often else [])] if brief else [said]
+    return next((words for words in forms if len(words) <= cells), forms[-1])
 
 
 def late_words(finding: Finding, *, each: str = "", share: str = "", most: str = "") -> str:

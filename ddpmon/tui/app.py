@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.timer import Timer
@@ -20,6 +21,7 @@ from ddpmon.recording.travel import Move, Request, Travel
 from ddpmon.report.frozen import as_of
 from ddpmon.report.summary_line import summary_line
 from ddpmon.snapshot import Metric, RunView, Snapshot, tells_the_same
+from ddpmon.tui.ascii_only import AsciiOnly
 from ddpmon.tui.choices import ThemeName, ViewName
 from ddpmon.tui.habits import Habits
 from ddpmon.tui.links import Links
@@ -29,7 +31,7 @@ from ddpmon.tui.picture_reader import Reader, Source
 from ddpmon.tui.preferences import Preferences, Session
 from ddpmon.tui.screens.base import BaseScreen
 from ddpmon.tui.screens.findings_screen import FindingsScreen
-from ddpmon.tui.screens.go_to import GoTo, moment
+from ddpmon.tui.screens.go_to import GoTo
 from ddpmon.tui.screens.help_screen import HelpScreen
 from ddpmon.tui.screens.host_screens import HostsScreen
 from ddpmon.tui.screens.overview import Overview
@@ -108,6 +110,7 @@ class WatchApp(App[None]):
         self._source = source
         self._reader = Reader(source, self._deliver, self._fail)
         self.preferences, self._colour = preferences, not plain
+        self._ascii = [AsciiOnly()] if preferences.glyphs == "ascii" else []
         self.habits = Habits(self, preferences.notifications, remembered)
         self.session: Session | None = None
         self._theme_name, self._is_light = preferences.theme or "auto", False
@@ -214,9 +217,11 @@ class WatchApp(App[None]):
         self._whole = furthest(self._whole, self._shown)
         shared = (self._interval, self._wanted, self._whole, self.links.marked, self.links.zoom)
         self.picture = ViewState(self._shown, self._look, self._stuck(), frozen, *shared)
-        if self.is_running and self.screen_stack and isinstance(self.screen, BaseScreen) and self.screen.ready:
+        views = (screen for screen in reversed(self.screen_stack) if isinstance(screen, BaseScreen))
+        view = next(views, None) if self.is_running else None  # also below a line that is typed, and below the palette
+        if view is not None and view.ready:
             with self.batch_update():
-                self.screen.show()
+                view.show()
 
     def filter_by(self, wanted: str) -> None:
         """Show only the ranks, hosts and findings that this filter fits; it has to be one that is understood."""
@@ -307,15 +312,11 @@ class WatchApp(App[None]):
 
     def action_go_to(self) -> None:
         """Ask for a step or a time of day, and go there."""
-        near = self._shown.taken_at
-        self.push_screen(GoTo(), lambda text: self._go_to(text or "", near))
+        self.push_screen(GoTo(), lambda there: self.action_travel(there.move, there.amount) if there else None)
 
-    def _go_to(self, text: str, near: float) -> None:
-        there = moment(text, near)
-        if there is not None:
-            self.action_travel(there.move, there.amount)
-        elif text:
-            self.bell()
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """In ASCII mode also what Textual draws by itself is ASCII."""
+        return (*super().get_line_filters(), *self._ascii)
 
     def action_freeze(self) -> None:
         """Freeze the display, or let it go on with the latest picture; play a recording, or pause it."""
@@ -375,10 +376,7 @@ class WatchApp(App[None]):
 
     def action_mark(self) -> None:
         """Mark the rank under the cursor, or take its mark away."""
-        if self.links.mark():
-            self.redraw()
-        else:
-            self.bell()
+        self.links.mark()
 
     def action_compare(self) -> None:
         """Open the marked ranks side by side."""

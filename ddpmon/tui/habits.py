@@ -61,7 +61,7 @@ class Habits:
         self.theme: ThemeName | None = None
         self._left: Session | None = None  # where the last dashboard on this run was left, once it is known
         self._hosts: HostTable | None = None
-        self._critical: set[tuple[object, ...]] | None = None  # None before the first picture
+        self._critical: set[tuple[object, ...]] | None = None  # lasting ones; None before the first picture
 
     def say(self, text: str) -> None:
         """A toast; the text may be foreign."""
@@ -140,16 +140,22 @@ class Habits:
         return screen.csv()
 
     def look_for_news(self, snapshot: Snapshot) -> None:
-        """Ring, or notify, if a critical finding has come since the picture before; the first picture has no news."""
-        if snapshot.run is None or snapshot.replay is not None:
+        """Ring, or notify, if critical findings have come since the picture before; the first picture has no news.
+
+        A critical finding that is a warning for a while and critical again is no news.
+        """
+        replay = snapshot.replay
+        if snapshot.run is None or (replay is not None and not replay.is_live):
             return
-        now = {identity(each): each for each in firing(snapshot.findings) if each.severity == "critical"}
-        before, self._critical = self._critical, set(now)
-        new = [] if before is None else [finding for key, finding in now.items() if key not in before]
+        lasting = {identity(each): each for each in firing(snapshot.findings_now if replay else snapshot.findings)}
+        critical = {key for key, each in lasting.items() if each.severity == "critical"}
+        known, self._critical = self._critical, critical | ((self._critical or set()) & lasting.keys())
+        new = [] if known is None else [each for key, each in lasting.items() if key in critical - known]
         if new and self.notify == "bell":
             self._write("\a")
         elif new and self.notify == "desktop":
-            self._write(notification(f"{snapshot.run.name}: {new[0].summary}", os.environ))
+            several = f"{len(new)} new critical findings: " if len(new) > 1 else ""
+            self._write(notification(f"{snapshot.run.name}: {several}{new[0].summary}", os.environ))
 
     def choose_notify(self, kind: Notify) -> None:
         """From now on a new critical finding does this."""

@@ -84,14 +84,15 @@ class Links:
         self._overview.table.hold(rank)
         return rank
 
-    def mark(self) -> bool:
-        """Mark the rank of the screen, or take its mark away; whether there was a rank, and room for its mark."""
+    def mark(self) -> None:
+        """Mark the rank of the screen, or take its mark away; ring where there is no rank, or no room for its mark."""
         rank = self.rank_here
         others = tuple(other for other in self.marked if other != rank)
         if rank is None or (others == self.marked and len(others) >= MOST_MARKED):
-            return False
+            self._app.bell()
+            return
         self.marked = (*others, rank) if others == self.marked else others
-        return True
+        self._app.redraw()
 
     def compare(self) -> None:
         """Open the marked ranks side by side; a single one beside the rank of the screen."""

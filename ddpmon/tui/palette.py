@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from textual.app import SystemCommand
 from textual.screen import Screen
 
-from ddpmon.tui.choices import NOTIFY, THEMES, Notify
+from ddpmon.tui.choices import NOTIFY, THEMES, Notify, ThemeName
 from ddpmon.tui.preferences import UserCommand
 from ddpmon.tui.screens.base import BaseScreen
 
@@ -53,6 +53,13 @@ _HERE = (
     ("Reverse the order", "the table of ranks or hosts", "r", "reverse"),
 )
 
+_THEMES: Mapping[ThemeName, str] = {
+    "auto": "light or dark, as the terminal is",
+    "dark": "for dark terminals",
+    "light": "for light terminals",
+    "colour-blind": "blue, yellow and pink",
+    "mono": "greys; shades tell the phases apart",
+}
 _NOTIFIED: Mapping[Notify, str] = {
     "off": "a new critical finding is only drawn",
     "bell": "a new critical finding rings the terminal's bell",
@@ -85,7 +92,8 @@ def commands(screen: Screen[Any], own: tuple[UserCommand, ...], habits: Habits) 
             words = what if key in own_keys else f"{key}   {what}"
             yield SystemCommand(title, words, partial(screen.run_action, f"app.{action}"))
     for theme in THEMES:
-        yield SystemCommand(f"Theme: {theme}", "colours", partial(screen.run_action, f"app.choose_theme('{theme}')"))
+        choose = partial(screen.run_action, f"app.choose_theme('{theme}')")
+        yield SystemCommand(f"Theme: {theme}", _THEMES[theme], choose)
     for kind in NOTIFY:
         now = "set now: " if kind == habits.notify else ""
         yield SystemCommand(f"Notifications: {kind}", now + _NOTIFIED[kind], partial(habits.choose_notify, kind))

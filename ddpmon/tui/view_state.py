@@ -80,10 +80,10 @@ def notice(picture: ViewState) -> str:
     if picture.stuck_s is not None:
         known = "nothing has been read yet" if run is None else "the screen shows the last state"
         return f"no answer from the store for {age(picture.stuck_s)}; {known}"
+    if picture.snapshot.replay is not None:
+        return _moment(picture.snapshot.replay, picture.snapshot.told)
     if picture.snapshot.told:
         return picture.snapshot.told
-    if picture.snapshot.replay is not None:
-        return _moment(picture.snapshot.replay)
     if picture.paused_s is not None:
         step = f" at step {count(run.step)}" if run and run.step is not None else ""
         return f"display frozen{step} for {age(picture.paused_s)}; collection goes on, space resumes"
@@ -92,13 +92,13 @@ def notice(picture: ViewState) -> str:
     return link.message or f"the store is {link.state}; this is the last state"
 
 
-def _moment(replay: ReplayView) -> str:
-    """Which moment of the past is shown, and how to go on from there."""
+def _moment(replay: ReplayView, told: str) -> str:
+    """Which moment of the past is shown, behind what has just been `told`, or with how to go on from there."""
     playing = f"playing at {replay.speed:g}x" if replay.playing else "space plays"
     end = "end goes back to the live run" if replay.is_live else "[ ] step, { } minute, n finding"
     damage = f"{replay.notes[0]}; " if replay.notes else ""
     when = f"{local_time(replay.wall)}, {clock(replay.t)} of {clock(replay.length)}"
-    return f"{damage}{when}; {playing}; {end}"
+    return f"{told}; {when}" if told else f"{damage}{when}; {playing}; {end}"
 
 
 def fills_room(picture: ViewState) -> bool:

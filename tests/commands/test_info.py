@@ -15,12 +15,12 @@ from tests import ranks
 from tests.ranks import ROOT
 
 
-def completed(words: str) -> list[str]:
-    """What bash is offered for the last of these words."""
+def completed(words: str, folder: Path = ROOT) -> list[str]:
+    """What bash is offered for the last of these words, in a folder."""
     count = len(words.split()) - (not words.endswith(" "))
     asked = {"_DDPMON_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(count)}
     command = [sys.executable, "-m", "ddpmon.cli"]
-    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=False, cwd=folder)
     return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
 
@@ -39,6 +39,14 @@ def test_scenarios_choices_and_names_of_runs_are_completed(tmp_path: Path, monke
         )
         assert announce(run) is not None
     assert completed("ddpmon status m") == ["my-run"]
+    for path in ("my-night.ddpmon", "night.ddpmon", "notes.txt", "my night.ddpmon", "sub/deep.ddpmon"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    assert completed("ddpmon watch m", tmp_path) == ["my-run", "my-night.ddpmon"]
+    assert completed("ddpmon report ni", tmp_path) == ["night.ddpmon"]
+    assert completed(f"ddpmon status {tmp_path}/sub/") == [f"{tmp_path}/sub/deep.ddpmon"]
+    assert completed("ddpmon watch no", tmp_path) == ["no"], "of another name: the shell goes on"
     assert completed("ddpmon simulate --scenario st") == ["straggler"]
     assert completed("ddpmon watch --theme li") == ["light"]
 

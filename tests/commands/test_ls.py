@@ -26,6 +26,7 @@ from tests.external_runs import MadeRun
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.store.redis_server import needs_redis, redis_server
 from tests.store.served import serve
+from tests.tui.test_terminal import terminal
 
 Printed = pytest.CaptureFixture[str]
 
@@ -72,6 +73,18 @@ def test_the_run_in_a_store_is_listed(urls: list[str], capsys: Printed) -> None:
     assert row.split()[:5] == ["bert", "running", "2", "node0", "119"]
     assert "  critical: straggler  ddpmon watch" in row
     assert f"ddpmon watch {urls[2]}/bert-2026" in row
+
+
+@pytest.mark.parametrize(("columns", "folds"), [(80, True), (200, False)])
+def test_in_a_narrow_terminal_each_command_stands_below_its_row(columns: int, folds: bool, urls: list[str]) -> None:
+    with terminal("ls", urls[2], size=(columns, 24), command=("-m", "ddpmon.cli")) as term:
+        assert term.end() == 0
+        head, *rows = term.text().splitlines()
+    command = f"ddpmon watch {urls[2]}/bert-2026"
+    assert head.endswith("to watch it") != folds
+    assert rows[-1].startswith(f"    {command}") == folds
+    assert command in rows[-1]
+    assert rows[0].startswith("bert  running")
 
 
 @pytest.mark.usefixtures("empty")

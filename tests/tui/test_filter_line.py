@@ -137,6 +137,36 @@ def test_of_many_candidates_only_those_in_sight_are_drawn(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("view", ["1", "2", "3", "5"])
+def test_enter_is_offered_only_for_what_is_understood(view: str) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press(view, "slash", *"node0")
+        assert watched.text().split("\n")[-1].startswith(" enter keep the filter   tab complete   esc drop it")
+        await watched.press("equals_sign", *"x")
+        assert watched.text().split("\n")[-1].startswith(" tab complete   esc drop it")
+        await watched.press("backspace", "backspace")
+        assert watched.text().split("\n")[-1].startswith(" enter keep the filter")
+
+    watch(Fixed(STRAGGLER), act)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_no_toast_covers_what_is_typed(size: tuple[int, int]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("y")
+        await watched.until_shown("copied: rank 5")
+        await type_filter(watched, "late>1 lost")
+        *_, above, typed, keys = watched.text().split("\n")
+        assert "copied: rank 5" in watched.text()
+        assert above.startswith(" late>10   late>5%")
+        assert typed.startswith(" late>1 lost")
+        assert keys.startswith(" enter keep the filter")
+
+    watch(Fixed(STRAGGLER), act, size)
+
+
+@pytest.mark.parametrize("view", ["1", "2", "3", "5"])
 def test_a_filter_can_be_typed_in_the_smallest_terminal(view: str) -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")

@@ -221,7 +221,12 @@ def test_a_finding_is_written_by_itself(
 
 
 @pytest.mark.parametrize(
-    ("words", "shown"), [("power", ("Heat-map: GPU power", "Sort by power (W)")), ("export", ("Export the view",))]
+    ("words", "shown"),
+    [
+        ("power", ("Heat-map: GPU power", "Sort by power")),
+        ("export", ("Export the view",)),
+        ("mono", ("greys; shades tell",)),
+    ],
 )
 def test_the_palette_finds_metrics_orders_and_the_export(words: str, shown: tuple[str, ...]) -> None:
     async def act(watched: Watched) -> None:

@@ -13,6 +13,7 @@ from ddpmon.tui.draw.host_table import host_sheet, host_table_lines
 from ddpmon.tui.draw.order import ordered_hosts
 from ddpmon.tui.draw.panel_sizes import host_plan
 from ddpmon.tui.draw.table import TableView
+from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
@@ -138,3 +139,18 @@ def test_the_table_of_hosts_says_that_no_step_finishes() -> None:
         for width in (80, 160):
             title = text_of(host_table_lines(ViewState(made, ASCII), view, width, 24))[0]
             assert ("no step finishes" in title) == told
+
+
+@pytest.mark.parametrize(
+    ("look", "metric", "said"),
+    [
+        ("colour", "util", "shade: how far from the median"), ("mono", "late", "shade: % of a step"),
+        ("plain", "util", "bold: 5 % off the median or more"), ("ascii", "late", "bold: 5 % of a step or more"),
+    ],
+)  # fmt: skip
+def test_the_title_says_how_the_numbers_are_drawn_in_each_theme(look: str, metric: str, said: str) -> None:
+    looks = {**LOOKS, "mono": make_look(theme="ddpmon-mono")}
+    picture = ViewState(MANY, looks[look])
+    lines = text_of(host_table_lines(picture, TableView(ordered_hosts(MANY, "worst", False)), 200, 40, metric))
+    assert said in lines[0]
+    assert "colour" not in "".join(lines)

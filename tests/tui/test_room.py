@@ -164,6 +164,18 @@ def test_compared_ranks_have_their_plots_below_the_table_in_its_order() -> None:
     watch(Fixed(LATE), act, (120, 40))
 
 
+def test_beside_the_table_of_two_compared_ranks_there_are_plots_in_120_columns() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("against the others")
+        await watched.press("m", "j", "m", "c")
+        await watched.until_shown("lateness of rank")
+        right = [line[80:].strip() for line in watched.text().split("\n")[1:-1]]
+        assert sum(not each for each in right) < len(right) / 3
+        assert any("lateness, rank" in each for each in right)
+
+    watch(Fixed(LATE), act, (120, 40))
+
+
 def test_a_narrow_terminal_has_the_hours_second_and_no_heading_last() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")

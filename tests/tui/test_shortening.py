@@ -6,9 +6,13 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from ddpmon.report.finding_rows import what_within
 from ddpmon.report.headline import brief_sentence
 from ddpmon.snapshot import Finding
+from ddpmon.tui.draw.finding_view import list_lines
+from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.header import header_line
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.place_table import place_lines
@@ -16,7 +20,7 @@ from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import wrap
 from ddpmon.tui.view_state import ViewState
-from tests.tui.made_runs import Made, snapshot
+from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import text_of
 from tests.tui.test_overview import hanging
 from tests.tui.test_pictures import COLOUR
@@ -104,3 +108,32 @@ def test_units_stay_with_their_numbers_and_commands_in_one_line() -> None:
     assert wrap("see: `ssh node0002 nvidia-smi -i 5`, then", 32) == ["see:", "`ssh node0002 nvidia-smi -i 5`,", "then"]
     assert wrap("see: `ssh node0002 nvidia-smi -i 5`", 20) == ["see: `ssh node0002", "nvidia-smi -i 5`"]
     assert wrap("in 12 steps", 9) == ["in 12", "steps"]
+
+
+NOW_AND_THEN = Finding(
+    "intermittent_straggler", "warning",
+    "rank 12 (node1) is late by 360 ms in one step of 5, in input (since step 60). Costs 10 % of the run's time.",
+    (12,), ("node1",), "input", None, 60, cost_pct=10.0, evidence={"excess_ms": 360.0, "one_step_in": 5.0},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (60, "late +360 ms in one step of 5, input"), (30, "late +360 ms in one step of 5"),
+        (20, "late +360 1/5"), (9, "+360 1/5"),
+    ],
+)  # fmt: skip
+def test_what_is_late_now_and_then_is_never_said_without_how_often(cells: int, said: str) -> None:
+    assert what_within(NOW_AND_THEN, cells) == said
+
+
+def test_narrow_lists_say_how_often() -> None:
+    made = snapshot(Made(ranks=16, per_node=4, findings=(HANG, NOW_AND_THEN)))
+    picture = ViewState(made, COLOUR)
+    for width in (44, 50, 60, 80, 100):
+        beside = text_of(finding_lines(picture, width, 2))
+        alone = text_of(list_lines(picture, (NOW_AND_THEN,), TableView(np.arange(1)), width, 6))
+        for lines in (beside, alone):
+            (row,) = (line for line in lines if "rank 12" in line)
+            assert "+360 1/5" in row or "in one step of 5" in row, width

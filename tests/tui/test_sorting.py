@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpmon.tui.screens.overview import Overview
+from ddpmon.tui.widgets.virtual_table import VirtualTable
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
 
@@ -77,3 +78,31 @@ def test_hosts_are_sorted_by_their_headings_too() -> None:
         await watched.until_shown("findings first")
 
     watch(source, act)
+
+
+@pytest.mark.parametrize(("view", "key"), [("1", "E"), ("1", "r"), ("1", "full_stop"), ("3", "C"), ("3", "r")])
+def test_the_first_rows_of_a_new_order_are_in_sight(view: str, key: str) -> None:
+    source = Fixed(snapshot(Made(ranks=256, per_node=4)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press(view, "G")
+        table = watched.app.screen.query_one(VirtualTable)
+        await watched.until(lambda: table.view.top > 0)
+        await watched.press(key)
+        assert table.view.top == table.view.cursor == 0
+
+    watch(source, act, (120, 34))
+
+
+def test_a_chosen_rank_stays_chosen_where_a_new_order_has_it_among_the_first_rows() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        table = watched.app.screen.query_one(VirtualTable)
+        await watched.press("down", "down")
+        chosen = table.chosen
+        await watched.press("R", "R")
+        assert table.chosen == chosen
+        assert table.view.cursor > 2
+
+    watch(Fixed(STRAGGLER), act)

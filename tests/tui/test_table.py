@@ -249,11 +249,12 @@ def test_in_ascii_too_a_figure_without_difference_ends_below_its_heading() -> No
 @pytest.mark.parametrize(
     ("width", "said"),
     [
-        (80, "■in■fwd■bwd■opt■oth╌wait"), (84, "■in■fwd■bwd■opt■oth■late╌wait"),
+        (76, "■in ■fwd ■bwd ■opt ■late ╌wait"), (80, "■in ■fwd ■bwd ■late ╌wait"),
+        (88, "■in ■fwd ■bwd ■opt ■oth ■late ╌wait"),
         (160, "■input ■forward ■backward ■optimizer ■other ■late ╌wait"),
     ],
 )  # fmt: skip
-def test_the_heading_of_the_bars_names_all_phases_and_the_accent(width: int, said: str) -> None:
+def test_the_heading_of_the_bars_names_phases_and_the_accent_with_blanks_between(width: int, said: str) -> None:
     picture = ViewState(snapshot(Made(straggler=5)), LOOKS["colour"])
     heads, calm = (text_of(table_lines(picture, TableView(np.arange(ranks)), width, 12))[1] for ranks in (8, 5))
     assert said in heads

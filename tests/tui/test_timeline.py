@@ -279,3 +279,21 @@ def test_one_long_stall_leaves_the_other_steps_of_its_row_their_room(height: int
     assert "15k┤" not in text
     assert any("▴" in line[15 + GUTTER :] for line in lines), "over its step"
     assert "500┤" in text or "400┤" in text, "a loss is never cut"
+
+
+@pytest.mark.parametrize(("size", "offered"), [((160, 50), False), ((80, 24), True)])
+def test_the_key_of_the_buckets_is_offered_where_it_does_something(size: tuple[int, int], offered: bool) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("2")
+        await watched.until_shown("all-reduce")
+        assert ("v buckets" in watched.text().split("\n")[-1]) == offered
+        before = watched.text().count("─ ranks"), watched.text().count("─ buckets")
+        await watched.press("v")
+        now = watched.text().count("─ ranks"), watched.text().count("─ buckets")
+        keys = watched.text().split("\n")[-1]
+        assert (now, "v ranks" in keys, "enter rank" in keys) == (
+            ((0, 1), True, False) if offered else (before, False, True)
+        )
+
+    watch(Fixed(timed(SHOWN, buckets=True)), act, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.travel import Move, Replay, Request, Rewindable, Travel
 from ddpmon.simulate.plan import Plan
 from ddpmon.tui.screens.go_to import moment as go_to
+from ddpmon.tui.view_state import NOTHING_YET
 from tests.recording.made_recordings import record, simulated
 from tests.tui.watched import Watched, watch
 
@@ -81,6 +83,22 @@ def test_end_is_live_at_once_whatever_was_asked_before() -> None:
         source.close()
 
 
+def test_a_picture_of_the_past_knows_the_findings_of_now() -> None:
+    recorder = Recorder(None)
+    with simulated(PLAN, recorder) as run:
+        run.go(30)
+        source = Rewindable(run.observer, recorder)
+        source.travel.ask(Request(*BACK))
+        for _ in range(40):
+            run.clock.now += 1.0
+            run.publish()
+            shown = source.tick()
+        assert shown.replay is not None
+        assert shown.findings == ()
+        assert [finding.kind for finding in shown.findings_now] == ["straggler"]
+        source.close()
+
+
 def moment(watched: Watched) -> float:
     replay = watched.app.picture.snapshot.replay
     assert replay is not None
@@ -136,6 +154,7 @@ def test_what_the_record_does_not_reach_is_said(recorded: Path) -> None:
         end, at = moment(watched), watched.app.picture.snapshot.taken_at
         await watched.press("n")
         await watched.until_shown("no finding begins after this moment")
+        assert re.search(r"no finding begins after this moment; \S+.* of 00:01:\d\d", watched.text()), "where we are"
         await watched.press("home", "N")
         await watched.until_shown("no finding begins before this moment")
         assert moment(watched) == 0
@@ -150,6 +169,19 @@ def test_what_the_record_does_not_reach_is_said(recorded: Path) -> None:
         assert moment(watched) == end
 
     watch(Replay(recorded), act, (160, 40))
+
+
+@pytest.mark.parametrize("key", [Request("speed", 1.0), Request("play"), Request("step", -1.0)])
+def test_the_next_key_ends_what_is_said_of_the_last_one(recorded: Path, key: Request) -> None:
+    travel = Travel(Recording(recorded))
+    travel.go(travel.recording.last())
+    travel.ask(Request("finding", 1.0))
+    travel.tick()
+    assert travel.finish(NOTHING_YET).told == "no finding begins after this moment"
+    travel.ask(key)
+    travel.tick()
+    assert travel.finish(NOTHING_YET).told == ""
+    travel.recording.close()
 
 
 @pytest.mark.parametrize(
@@ -196,3 +228,32 @@ def test_a_live_run_is_rewound_while_reading_goes_on() -> None:
 
         watch(source, act)
     assert source.closed.wait(30)
+
+
+@pytest.mark.parametrize(("key", "line"), [("t", "go to a step"), ("ctrl+s", "esc nothing"), ("ctrl+p", "Compare the")])
+def test_the_picture_is_renewed_below_a_line_that_is_open(key: str, line: str) -> None:
+    recorder = Recorder(None)
+    with simulated(PLAN, recorder) as run:
+        run.go(30)
+        source = Rewindable(run.observer, recorder)
+
+        async def act(watched: Watched) -> None:
+            await watched.until_shown("RUNNING")
+            await watched.press(key)
+            await watched.until_shown(line)
+            before = shown_step(watched)
+            run.clock.now += 1.0
+            run.publish()
+            await watched.until(lambda: shown_step(watched) > before)
+            assert line in watched.text(), "it is still open"
+            await watched.press("escape")
+            await watched.until_shown("RUNNING")
+
+        watch(source, act)
+
+
+def shown_step(watched: Watched) -> int:
+    """The step in the line of figures."""
+    found = re.search(r"^ *step +([\d,]+) ", watched.text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1].replace(",", ""))

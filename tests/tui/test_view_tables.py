@@ -150,7 +150,7 @@ def test_ranks_have_all_columns_however_narrow_the_screen_is() -> None:
     made: Snapshot = snapshot(Made(ranks=8, gpu=True))
     rows = table(ranks_csv(made, [5, 2]))
     assert [row["rank"] for row in rows] == ["5", "2"]
-    assert {"late", "work", "wait", "reduce", "gpu%", "MHz", "W", "cpu%", "GiB", "age s"} <= set(rows[0])
+    assert {"late", "work", "wait", "reduce", "gpu%", "MHz", "power", "cpu%", "GiB", "age s"} <= set(rows[0])
     assert (rows[0]["host"], rows[0]["state"], rows[0]["MHz"]) == ("node1", "running", "1755")
 
 

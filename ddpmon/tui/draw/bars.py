@@ -70,29 +70,31 @@ def _work(phases: Sequence[float], look: Look, excess: Excess | None) -> list[tu
 def legend(look: Look, width: int, scale_text: str, *, excess: bool = False) -> Line:
     """What the shades mean, as a column heading over the bars, and where the scale ends; words give way to that.
 
-    With `excess` also what the accent means: what a phase takes longer than on the other ranks. Where all phases have
-    no other room they stand without gaps.
+    With `excess` also what the accent means: what a phase takes longer than on the other ranks.
     """
-    for names, gap, says in _forms(excess):
+    for names, says in _forms(excess):
         line: Line = []
         for index, name in enumerate(names):
-            line += [swatch(index, look), Segment(f"{name}{gap}", look.dim)]
+            line += [swatch(index, look), Segment(f"{name} ", look.dim)]
         line += [Segment(look.glyphs.swatch if look.smooth else look.glyphs.hot, look.accent)] if says else []
-        line += [Segment(f"{LATER}{gap}", look.dim)] if says else []
+        line += [Segment(f"{LATER} ", look.dim)] if says else []
         line += [Segment(f"{look.glyphs.wait}wait", look.dim)]
         taken = sum(segment.cell_length for segment in line)
-        if taken + len(scale_text) + len(gap) + 1 <= width:
+        if taken + len(scale_text) + 2 <= width:
             return [*line, Segment(scale_text.rjust(width - taken), look.dim)]
     return [Segment(scale_text.rjust(width)[:width], look.dim)]
 
 
-def _forms(excess: bool) -> Iterator[tuple[Sequence[str], str, bool]]:
-    """From the most words to the fewest: names of phases, what stands between them, and whether the accent has one."""
+def _forms(excess: bool) -> Iterator[tuple[Sequence[str], bool]]:
+    """From the most words to the fewest: names of phases, and whether the accent has one.
+
+    The accent has one rather than the optimizer and what is left of a step.
+    """
     least = NAMES[-1]
-    for says in (True, False) if excess else (False,):
-        yield from ((names, " ", says) for names in NAMES)
-        yield least, "", says
-    yield from ((least[:many], " ", False) for many in range(len(PHASES) - 1, 0, -1))
+    if excess:
+        yield from ((names, True) for names in (*NAMES, least[:-1], least[:-2]))
+    yield from ((names, False) for names in NAMES)
+    yield from ((least[:many], False) for many in range(len(PHASES) - 1, 0, -1))
 
 
 def swatch(index: int, look: Look) -> Segment:

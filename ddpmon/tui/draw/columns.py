@@ -66,7 +66,7 @@ COLUMNS = (
     Column("allreduce", "reduce", 6, 20, _own("allreduce_ms"), "ms"),
     Column("gpu", "gpu%", 4, 60, _gpu("utilization_pct"), "pct"),
     Column("clock", "MHz", 5, 34, _gpu("sm_clock_mhz"), "clock"),
-    Column("power", "W", 4, 32, _gpu("power_w"), "power"),
+    Column("power", "power", 5, 32, _gpu("power_w"), "power"),
     Column("cpu", "cpu%", 5, 45, _own("cpu_pct"), "cpu"),
     Column("rss", "GiB", 5, 30, _own("rss_bytes", 2**30), "rss"),
     Column("age", "age s", 5, 65, _own("age_s"), "age"),

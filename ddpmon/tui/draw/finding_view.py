@@ -10,7 +10,7 @@ from rich.style import Style
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
-from ddpmon.report.finding_rows import badge, cost, kind_words, rows, since, what, who
+from ddpmon.report.finding_rows import badge, cost, kind_words, rows, since, what, what_within, who
 from ddpmon.report.past import when_words
 from ddpmon.report.verdicts import firing, is_broken, nothing_found
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
@@ -112,7 +112,8 @@ def _row(finding: Finding, time: str, names: int, width: int, look: Look, *, und
     room = width - 1 - BADGE - COST - 2 - len(time) - 3
     name = min(max(room // 3, WHO_LEAST), WHO_MOST, max(names + 1, WHO_LEAST))
     whom = left(look.clean(who(finding)), name, look.glyphs.more)
-    words = left(look.clean(what(finding)), max(room - name - 1, 0), look.glyphs.more)
+    cells = max(room - name - 1, 0)
+    words = left(look.clean(what_within(finding, cells)), cells, look.glyphs.more)
     strong = not over and finding.severity != "info"
     line = [
         Segment(look.glyphs.cursor if under_cursor else " ", look.strong),

@@ -6,9 +6,9 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import count, known, plural
+from ddpmon.format import count, known
 from ddpmon.report.evidence import evidence_blocks, evidence_words
-from ddpmon.report.finding_rows import kind_words, what, who
+from ddpmon.report.finding_rows import kind_words, what, what_within, who
 from ddpmon.report.trace import shortened_place
 from ddpmon.report.verdicts import firing, headline, is_past, nothing_found
 from ddpmon.shell_command import advice_text
@@ -41,8 +41,16 @@ def finding_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     shown = rest if len(rest) <= room else rest[: max(room - 1, 0)]
     lines += _listed(shown, width, room - len(shown) - (len(rest) > len(shown)), look)
     if len(rest) > len(shown):
-        lines.append([Segment(f"{INDENT}{plural(len(rest) - len(shown), 'more finding')}  [5]", look.dim)])
+        lines.append([Segment(f"{INDENT}{_left_out(rest, shown)}  [5]", look.dim)])
     return fit_all(lines, width, height)
+
+
+def _left_out(rest: list[Finding], shown: list[Finding]) -> str:
+    """`4 of 5 shown, 2 over`: the first line of the screen counts as many more, without those that are over."""
+    lasting, here = len(firing(rest)), len(firing(shown))
+    over = len(rest) - len(shown) - (lasting - here)
+    parts = [f"{here:,} of {lasting:,} shown"] if here < lasting else []
+    return ", ".join([*parts, f"{over:,} over"] if over else parts)
 
 
 def listed_height(picture: ViewState, width: int) -> int:
@@ -74,13 +82,15 @@ def _count(picture: ViewState) -> str:
 def one_line(finding: Finding, width: int, look: Look) -> Line:
     """Glyph, sentence, onset and cost of one finding; where the sentence has no room, who and what in a few words."""
     glyph, style = _style(finding, look)
-    facts = [Segment(f"{_since(finding)}  {_cost(finding, look):>5} ", look.dim)]
-    room = width - len(INDENT)
-    said = look.clean(finding.summary)
-    if cell_len(said) > room - width_of(facts):
-        short = look.clean(f"{who(finding)}: {what(finding)}")
-        full = look.clean(f"{short}, {finding.cause}") if finding.cause else short
-        short = full if cell_len(full) <= room - width_of(facts) else short
+    cost = f"{_cost(finding, look):>5} "
+    facts, room = [Segment(f"{_since(finding)}  {cost}", look.dim)], width - len(INDENT) - 1
+    said, spare = look.clean(finding.summary), room - width_of(facts)
+    if cell_len(said) > spare:
+        whom = f"{who(finding)}: "
+        full = look.clean(f"{whom}{what(finding)}, {finding.cause}")
+        fits = finding.cause is not None and cell_len(full) <= spare
+        short = full if fits else look.clean(f"{whom}{what_within(finding, spare - len(whom))}")
+        facts = facts if cell_len(short) <= spare else [Segment(cost, look.dim)]
         said, facts = (said, [Segment(" ", look.dim)]) if cell_len(said) < room else (short, facts)
     said = clip(said, room - width_of(facts), look.glyphs.more)
     return spread([Segment(f" {glyph} ".ljust(len(INDENT)), style), Segment(said, style)], facts, width)

@@ -135,12 +135,16 @@ def cell_words(metric: CellMetric, value: float, noise: float, look: Look) -> st
     return text if len(text) <= metric.width else f"{value / 1e3:.0f}k"
 
 
+def has_shades(look: Look) -> bool:
+    """Whether the numbers have the shades of their levels; else those of all levels are bold."""
+    return look.colour and not look.ascii_only
+
+
 def _heat(level: int, look: Look) -> Style:
     """Quiet text, or text on the colour of its level; without colours what stands out is bold."""
     if level == 0:
         return look.text
-    has_colour = look.colour and not look.ascii_only
-    colour = look.ramp[min(level * (LEVELS - 1) // len(STOPS), LEVELS - 1)] if has_colour else None
+    colour = look.ramp[min(level * (LEVELS - 1) // len(STOPS), LEVELS - 1)] if has_shades(look) else None
     if colour is None:
         return look.strong
     light = sum(int(colour[at : at + 2], 16) * weight for at, weight in ((1, 0.3), (3, 0.59), (5, 0.11))) > 128

@@ -12,7 +12,7 @@ from rich.style import Style
 
 from ddpmon.format import age, figure, size
 from ddpmon.report.base_step import base_step_ms, noise_ms
-from ddpmon.report.finding_rows import what, who
+from ddpmon.report.finding_rows import what_within, who
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
 from ddpmon.report.peers import RHYTHM, ShownLateness, rhythms
@@ -22,7 +22,18 @@ from ddpmon.tui.draw.bands import FRAME
 from ddpmon.tui.draw.gpu_table import found_on, gpu_glyph
 from ddpmon.tui.draw.header import LATE_HOST_S, finding_style
 from ddpmon.tui.draw.heat import heat_lines
-from ddpmon.tui.draw.host_cells import CellMetric, cell, cell_words, level_of, metric_of, middle_of, odd_one, values_of
+from ddpmon.tui.draw.host_cells import (
+    STOPS,
+    CellMetric,
+    cell,
+    cell_words,
+    has_shades,
+    level_of,
+    metric_of,
+    middle_of,
+    odd_one,
+    values_of,
+)
 from ddpmon.tui.draw.order import ODD
 from ddpmon.tui.draw.panel import dimmed, no_match, title
 from ddpmon.tui.draw.panel_sizes import HEAT_ROWS_MOST
@@ -147,7 +158,7 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     still = ["no step finishes"] if is_standing_still(snapshot) else []
     order, brief = _order_words(view, metric)
     cells = f"cells: {metric.name} [v]"
-    legend = [] if width < NET_FROM else ["colour: how far from the median" if metric.of_gpu else "colour: % of a step"]
+    legend = [] if width < NET_FROM else [_level_words(metric, look)]
     if is_past(snapshot):
         newest = min((node.age_s for node in snapshot.nodes if node.age_s is not None), default=None)
         still = [f"last values, {age(newest, look.unknown)} old"]
@@ -155,6 +166,13 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     tries = ([*both, *legend], both, [*parts, order, cells], [*parts, brief, cells])
     told = [look.clean("; ".join(each)) for each in tries]
     return next((words for words in told if cells_of(words) <= width - TITLE_LEAST), told[-1])
+
+
+def _level_words(metric: CellMetric, look: Look) -> str:
+    """What it means that a cell is shaded or bold, which fits themes without colours, too."""
+    if has_shades(look):
+        return "shade: how far from the median" if metric.of_gpu else "shade: % of a step"
+    return f"bold: {STOPS[0] * 100:g} % {'off the median' if metric.of_gpu else 'of a step'} or more"
 
 
 def _order_words(view: TableView, metric: CellMetric) -> tuple[str, str]:
@@ -255,7 +273,7 @@ class _Page:
         states = gpu_states(self.snapshot.ranks, node)
         cells = self._cells(node, states if self.metric.of_gpu is not None else [])
         room = self.width - sheet.lead - sheet.cells * sheet.cell - 2
-        said = [look.clean(words) for words in self._remarks(node, states)] if room >= REMARK_LEAST - 2 else []
+        said = [look.clean(words) for words in self._remarks(node, states, room)] if room >= REMARK_LEAST - 2 else []
         _, style = self._sign(node, stands_out=len(said) > (node.node in self.hosts))
         return [*cells, Segment(" "), Segment(_fitting(said, room, look) if said else "", style)]
 
@@ -285,10 +303,11 @@ class _Page:
         finding = self.ranks.worst.get(node.ranks[place]) if place < len(node.ranks) else None
         return finding_style(finding, self.look) if finding else (" ", self.look.text)
 
-    def _remarks(self, node: NodeView, states: list[GpuState]) -> list[str]:
-        """Its worst finding in short and what else stands out; a finding that is information comes last."""
+    def _remarks(self, node: NodeView, states: list[GpuState], room: int) -> list[str]:
+        """Its worst finding in `room` cells and what else stands out; a finding that is information comes last."""
         finding, rest = self.hosts.get(node.node), summarise_host(node, self.snapshot.ranks, states)
-        said = [] if finding is None else [f"{who(finding)}: {what(finding)}"]
+        whom = "" if finding is None else who(finding)
+        said = [] if finding is None else [f"{whom}: {what_within(finding, room - len(whom) - 2)}"]
         return [*rest, *said] if finding is not None and finding.severity == "info" else [*said, *rest]
 
 

@@ -15,7 +15,7 @@ from ddpmon.report.verdicts import is_standing_still
 from ddpmon.run.model import LOST_S
 from ddpmon.run.recent import RECENT
 from ddpmon.snapshot import BucketView, Floats, Snapshot, Timeline, is_over
-from ddpmon.tui.draw.panel import axis, title
+from ddpmon.tui.draw.panel import axis, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, said_beyond, scale_of
 from ddpmon.tui.draw.run_plots import NOTABLE
@@ -197,8 +197,8 @@ def bucket_lines(buckets: BucketView | None, width: int, height: int, look: Look
     The title says of whom and of when: the least of any rank, for the one that comes last waits for nobody.
     """
     if buckets is None:
-        off = " bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
-        return fit_all([title("buckets", "", width, look), [Segment(left(off, width), look.dim)]], width, height)
+        off = "bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
+        return fit_all([title("buckets", "", width, look), *paragraph(off, " ", look.dim, width, look)], width, height)
     hatched = "#" if look.ascii_only else EXPOSED
     whose = f"least of any rank, steps {buckets.first_step:,}-{buckets.last_step:,}, ms, {hatched} exposed"
     short = f"steps {buckets.first_step:,}-{buckets.last_step:,}, ms"

@@ -132,7 +132,7 @@ def _calm(snapshot: Snapshot, more: Line, width: int, look: Look) -> Line:
         said += told if cells_of(said) + cells_of(told) + width_of(more) + 5 <= width else ""
     if cells_of(said) > width - 4 - width_of(more):
         said = said.replace(" of their median work", "")
-    line = [Segment(f" {glyph} ", style), Segment(clip(said, width - 4 - width_of(more)), style)]
+    line = [Segment(f" {glyph} ", style), Segment(clip(said, width - 4 - width_of(more), look.glyphs.more), style)]
     return spread(line, more, width)
 
 

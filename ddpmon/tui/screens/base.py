@@ -159,6 +159,11 @@ class BaseScreen(Screen[None]):
         """Whether a filter is being typed."""
         return self.bar is not None and self.bar.is_typing
 
+    @property
+    def typing_keys(self) -> Keys:
+        """The keys while a filter is typed: `enter` keeps only what is understood."""
+        return FILTER_KEYS if self.bar is not None and self.bar.is_understood else FILTER_KEYS[1:]
+
     def action_filter(self) -> None:
         """Type a filter, where there is something to filter."""
         if self.bar is not None and self.picture.snapshot.ranks is not None:
@@ -247,5 +252,8 @@ class ViewScreen(BaseScreen):
 
     @property
     def pause(self) -> tuple[str, str]:
-        """The key that freezes the display."""
+        """The key that freezes the display, or plays a recording."""
+        replay = self.picture.snapshot.replay
+        if replay is not None:
+            return ("space", "pause" if replay.playing else "play")
         return ("space", "resume" if self.picture.paused_s is not None else "freeze")

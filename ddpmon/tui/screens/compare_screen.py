@@ -18,7 +18,7 @@ from ddpmon.tui.view_state import fills_room
 from ddpmon.tui.view_tables import TableName, compare_csv
 from ddpmon.tui.widgets.canvas import Canvas
 
-SIDE_LEAST = 60  # cells beside the table from which on something stands there
+SIDE_LEAST = 36  # cells beside the table from which on something stands there
 
 
 class CompareScreen(ViewScreen):

@@ -13,7 +13,7 @@ from ddpmon.tui.draw.finding_view import calm_rows, evidence_lines
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import finding_plan
 from ddpmon.tui.lines import Line
-from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
+from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_tables import TableName, findings_csv
 from ddpmon.tui.widgets.canvas import Canvas, ScrollText
 from ddpmon.tui.widgets.filter_bar import FilterBar
@@ -130,7 +130,7 @@ class FindingsScreen(ViewScreen):
     def keys(self) -> Keys:
         """Along the list, to the rank, to the host."""
         if self.is_typing:
-            return FILTER_KEYS
+            return self.typing_keys
         links = (("enter", "rank"), ("h", "host"), ("j k", "move")) if self.picture.found else ()
         return (
             ("esc", "back"), *links, ("y Y", "copy"), ("w", "write"), ("/", "filter"), ("?", "help"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -14,6 +14,9 @@ from ddpmon.format import clean
 from ddpmon.recording.travel import Request, wall_of
 from ddpmon.tui.lines import clip
 
+if TYPE_CHECKING:
+    from ddpmon.tui.app import WatchApp
+
 MOST_DIGITS = 15  # of a step
 SHOWN_MOST = 20  # cells of what was not understood
 _HINT = "a step (1200), a time of day (03:12) or how long ago (2 min)"
@@ -21,10 +24,10 @@ _AGO = re.compile(r"-?\s*(\d{1,6}(?:\.\d{1,3})?)\s*(s|sec|seconds?|m|min|minutes
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class GoTo(ModalScreen[str]):
-    """Answers with what was typed, or with nothing; what it does not understand it says so and asks again."""
+class GoTo(ModalScreen[Request | None]):
+    """Answers with the moment that was typed, or with None; what it does not understand it says so and asks again."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Stay here", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Stay here", show=False)]
 
     def compose(self) -> ComposeResult:
         """A line at the foot of the screen, and above it what was not understood."""
@@ -34,12 +37,13 @@ class GoTo(ModalScreen[str]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter: that is it, if it is a moment."""
         text = event.value.strip()
-        if text and moment(text, 0.0) is None:
+        there = moment(text, cast("WatchApp", self.app).picture.snapshot.taken_at)
+        if text and there is None:
             refused = self.query_one("#refused", Static)
             refused.update(f"'{clean(clip(text, SHOWN_MOST))}' is not understood: type {_HINT}")
             refused.display, event.input.value = True, ""
         else:
-            self.dismiss(text)
+            self.dismiss(there)
 
 
 def moment(text: str, near: float) -> Request | None:

@@ -18,7 +18,7 @@ from ddpmon.tui.draw.panel import Keys, no_match, without_heading
 from ddpmon.tui.draw.panel_sizes import host_plan
 from ddpmon.tui.filter.fits import fitting_ranks
 from ddpmon.tui.lines import Line, fit_all
-from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
+from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_state import fills_room
 from ddpmon.tui.view_tables import TableName, hosts_csv
 from ddpmon.tui.widgets.canvas import Canvas
@@ -163,7 +163,7 @@ class HostsScreen(HostReading):
     def keys(self) -> Keys:
         """Back, the whole of a host, the order."""
         if self.is_typing:
-            return FILTER_KEYS
+            return self.typing_keys
         rest = (("5", "findings"), self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
         if len(self.picture.snapshot.nodes) == 1:
             return (("esc", "back"), ("j k", "move"), ("enter", "rank"), *rest)

@@ -25,7 +25,7 @@ from ddpmon.tui.draw.place_table import stuck_height, stuck_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import Line
-from ddpmon.tui.screens.base import FILTER_KEYS, BaseScreen
+from ddpmon.tui.screens.base import BaseScreen
 from ddpmon.tui.view_state import notice
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
@@ -199,7 +199,7 @@ class Overview(BaseScreen):
         if self.picture.snapshot.ranks is None:
             return (("?", "help"), ("q", "quit"))
         if self.is_typing:
-            return FILTER_KEYS
+            return self.typing_keys
         if self.query_one(HeatMap).has_focus:
             return (
                 ("arrows", "cell"), ("enter", "these ranks, or the rank"), ("v", "metric"), ("tab", "table"),

@@ -15,7 +15,7 @@ from ddpmon.tui.draw.place_table import STACK_LEAST, stuck_height, stuck_lines
 from ddpmon.tui.draw.timeline_view import bucket_lines, timeline_height, timeline_lines
 from ddpmon.tui.draw.zoom import shown_timeline
 from ddpmon.tui.lines import Line
-from ddpmon.tui.screens.base import FILTER_KEYS, ViewScreen
+from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_tables import TableName, timeline_csv
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
@@ -70,18 +70,26 @@ class TimelineScreen(ViewScreen):
         stacks.display, stacks.styles.height = left >= STACK_LEAST, max(left, 1)
         wide, buckets = self.size.width >= WIDE, self.query_one("#buckets")
         self.query_one("#pair").styles.layout = "horizontal"
-        timeline = self.picture.snapshot.timeline
-        detail = timeline is not None and timeline.buckets is not None
+        detail = self._has_buckets
         buckets.display = (wide and detail) or self._shows_buckets
         self.table.display = wide or not self._shows_buckets
         buckets.styles.width = max(self.size.width // 3, 40) if self.table.display else "1fr"
+
+    @property
+    def _has_buckets(self) -> bool:
+        """Whether the run tells what each bucket takes."""
+        timeline = self.picture.snapshot.timeline
+        return timeline is not None and timeline.buckets is not None
 
     def _buckets(self, width: int, height: int) -> list[Line]:
         timeline = self.picture.snapshot.timeline
         return bucket_lines(None if timeline is None else timeline.buckets, width, height, self.picture.look)
 
     def action_buckets(self) -> None:
-        """Show the buckets, or hide them again."""
+        """Show the buckets instead of the ranks, or the ranks again; ring where both stand beside each other."""
+        if self.size.width >= WIDE and self._has_buckets:
+            self.dashboard.bell()
+            return
         self._shows_buckets = not self._shows_buckets
         self.show()
 
@@ -92,11 +100,11 @@ class TimelineScreen(ViewScreen):
     def keys(self) -> Keys:
         """Along time, to a rank."""
         if self.is_typing:
-            return FILTER_KEYS
+            return self.typing_keys
         replay = self.picture.snapshot.replay
         back = () if replay is None else (("n N", "finding"), ("end", "live" if replay.is_live else "last moment"))
         past = (("[ ]", "step"), ("{ }", "minute"), ("t", "go to"), *back)
-        timeline = self.picture.snapshot.timeline
-        buckets = (("v", "buckets"),) if timeline is not None and timeline.buckets is not None else ()
-        zoom = ("z Z", "zoom")
-        return (("esc", "back"), *past, ("enter", "rank"), *buckets, ("?", "help"), zoom, ("q", "quit"))
+        zoom, hides_one = ("z Z", "zoom"), self._has_buckets and self.size.width < WIDE
+        buckets = (("v", "ranks" if self._shows_buckets else "buckets"),) if hides_one else ()
+        rank = (("enter", "rank"),) if self.table.display else ()
+        return (("esc", "back"), *past, *rank, *buckets, ("?", "help"), zoom, ("q", "quit"))

@@ -62,7 +62,8 @@ class _Typed(Input):
 class FilterBar(Vertical):
     """Filters as one types; Enter keeps the filter, Esc drops it.
 
-    While what is typed is not understood, the filter from before it was opened is in force, and Enter keeps that one.
+    While what is typed is not understood, the filter from before it was opened is in force. Enter then says what is
+    wrong and leaves the line open.
     """
 
     HEIGHT = 2
@@ -94,6 +95,11 @@ class FilterBar(Vertical):
         """Whether keys go to the line."""
         return self.typed.has_focus
 
+    @property
+    def is_understood(self) -> bool:
+        """Whether what is typed is a filter, so that Enter keeps it."""
+        return not complaint(self.dashboard.picture.snapshot, self.typed.value)
+
     def open(self) -> None:
         """Type a filter, from the one that there is."""
         if not self.display:
@@ -113,7 +119,8 @@ class FilterBar(Vertical):
         wanted = self._wanted_before if is_wrong else text.strip()
         if wanted != picture.wanted:
             self.dashboard.filter_by(wanted)
-        self.query_one("#hint", Canvas).redraw()
+        for canvas in (self.query_one("#hint", Canvas), self.screen.query_one("#foot", Canvas)):
+            canvas.redraw()
 
     @on(Input.Submitted, "#filter")
     def _close(self, event: Input.Submitted) -> None:

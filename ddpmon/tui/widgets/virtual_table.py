@@ -130,11 +130,15 @@ class VirtualTable(Canvas, can_focus=True):
         return self.drawn(self.picture, replace(self.view, focused=self.has_focus), width, height)
 
     def rearrange(self, *, sort: str | None = None, reverse: bool | None = None) -> None:
-        """Sort differently; the cursor follows what was chosen, and stays on the first row if nothing was."""
+        """Sort differently; the cursor follows what was chosen, if its row is among the first ones, which are shown."""
         changes = {"sort": sort, "reverse": reverse}
         self.view = replace(self.view, top=0, cursor=0, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type]
         if self.picture is not None:
-            self._settle(self.arranged(self.picture, self.view.wanted))
+            self._place(self.arranged(self.picture, self.view.wanted))
+            if self.view.top:
+                self.keep(None)
+                self._place(self.view.order)
+            self.redraw()
 
     def action_move(self, rows: int) -> None:
         """Move the cursor, and hold on to what it lands on."""

@@ -314,7 +314,7 @@ class Finding:
         phase: input, forward, backward, optimizer, other, work, or None.
         cause: what on that rank's machine explains it, or None.
         since_step: the first step of the trouble, None when steps do not apply.
-        since_is_bound: the trouble began at or before `since_step`, which is the oldest step on record.
+        since_is_bound: the trouble began at or before `since_step`; nothing on record shows when.
         cost_pct: percent of the job's time that it costs, None when unknown.
         evidence: the numbers that it rests on, by the names of docs/json.md.
         advice: what to do or look at next; a face makes text of it, for the host that its reader is on.

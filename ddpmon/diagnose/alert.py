@@ -51,7 +51,7 @@ class Alert(Struct, frozen=True):
         phase: input, forward, backward, optimizer, other, work, or None.
         cause: what on that rank's machine explains it, or None.
         since_step: the first step of the trouble, None when steps do not apply.
-        since_is_bound: the trouble began at or before `since_step`, which is the oldest step on record.
+        since_is_bound: the trouble began at or before `since_step`; nothing on record shows when.
         cost_pct: percent of the job's time that it costs, None when unknown.
         cleared_at_step: about the first step without it, None while it lasts.
         id: the number of its life in the book of alerts; 0 for an alert of a rule that keeps no lives.

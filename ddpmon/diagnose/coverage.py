@@ -40,7 +40,7 @@ class CoverageMeasures(Measures, frozen=True):
         silent: those that have stopped reporting and are not yet lost.
         silent_s: how long the one of them that has been silent for the longest has been so.
         unheard: those that have never reported.
-        out_of_step: those that have restarted more often than others and are at other steps.
+        out_of_step: those that have restarted more often than others and are at other steps, as far as is known.
         losses: what was lost within `window_s`.
         window_s: seconds; None is the time since the watcher began.
         thinned: how many ranks send only some of their steps.
@@ -130,11 +130,20 @@ class CoverageRule:
 
 
 def _restarted_apart(run: Run, heard: Flags) -> list[int]:
-    """The ranks among those heard that have restarted, while others of them have not and cannot be compared."""
-    if not (run.out_of_step() & heard).any():
+    """The ranks among those heard that have restarted, while others of them have not and cannot be compared.
+
+    A watcher that has not seen the restart takes for them whoever is at the lower steps.
+    """
+    apart, lives, step = run.out_of_step() & heard, run.latest.restarts, run.latest.step
+    if not apart.any():
         return []
-    lives = run.latest.restarts
-    found: list[int] = np.flatnonzero(heard & (lives > lives[heard].min())).tolist()
+    if (lives[heard] == lives[heard].min()).all():
+        going_on = heard & ~apart
+        is_behind = not going_on.any() or step[apart].max() < step[going_on].max()
+        again = apart if is_behind else going_on
+    else:
+        again = heard & (lives > lives[heard].min())
+    found: list[int] = np.flatnonzero(again).tolist()
     return found
 
 

@@ -73,6 +73,7 @@ def _alert(matrix: StepMatrix, end: int, since: int | None, cost: float) -> Aler
         kind="uneven_work",
         severity="info",
         since_step=since,
+        since_is_bound=True,  # it is the step at which the window had shown it often enough
         cost_pct=100 * float(gap.sum() / max(1e-9, matrix.job("duration")[part].sum())),
         measures=UnevenWorkMeasures(float(gap.mean()), cost, float(share), UNEVEN_WORK.window_steps),
     )

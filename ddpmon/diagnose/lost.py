@@ -185,12 +185,12 @@ def _steps_at(run: Run, moments: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _counted_by_the_run(tick: Tick) -> NDArray[np.bool_]:
-    """[world] whether a rank has restarted as often as all that take part; if not, its steps are none of the run's."""
+    """[world] whether a rank is of the same life as all that take part; if not, its steps are none of the run's."""
     lives = tick.run.latest.restarts
     theirs = lives[tick.alive]
     if not len(theirs):
-        return np.ones(len(lives), np.bool_)
-    same: NDArray[np.bool_] = (lives == theirs.min()) & (lives == theirs.max())
+        return ~tick.run.out_of_step()
+    same: NDArray[np.bool_] = (lives == theirs.min()) & (lives == theirs.max()) & ~tick.run.out_of_step()
     return same
 
 

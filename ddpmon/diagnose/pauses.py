@@ -12,8 +12,9 @@ from ddpmon.diagnose.intermittent import Hits
 from ddpmon.diagnose.job_policy import GC, PAST_PAUSES
 from ddpmon.diagnose.late_policy import ALERTS, SUSTAINED
 from ddpmon.diagnose.step_matrix import NewSteps
+from ddpmon.diagnose.sustained import begins_with_run
 from ddpmon.diagnose.tick import Tick
-from ddpmon.run.marks import Pause, paused_steps
+from ddpmon.run.marks import STEPS, Pause, paused_steps
 from ddpmon.run.medians import median, middle
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
@@ -119,6 +120,7 @@ def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> A
         ranks=() if many else (newest.rank,),
         phase="other",
         since_step=min(on_record),
+        since_is_bound=not begins_with_run(steps) or len(pauses) >= STEPS,
         cost_pct=cost,
         measures=NamedPauseMeasures(name, newest.ranks, newest.ms, total, times, last, blinding),
     )
@@ -176,6 +178,7 @@ def _held_up(run: Run, rank: int, pauses: list[tuple[int, float]], steps: I64, d
         nodes=() if state is None else (state.frame.host,),
         phase=phase,
         since_step=pauses[0][0],
+        since_is_bound=not begins_with_run(steps),
         cost_pct=cost,
         measures=LongStepMeasures(ms, total, len(pauses), last),
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.alert_book import Group
-from ddpmon.diagnose.late_policy import SUSTAINED
+from ddpmon.diagnose.late_policy import INTERMITTENT, SUSTAINED
 from ddpmon.run.medians import middle, middles
 from ddpmon.run.rings import F32, I64
 
@@ -88,18 +88,41 @@ def onset(step: I64, ratios: F32) -> tuple[int, bool]:
     A one-sided CUSUM against the middle between healthy (1) and the present level: the change point is the last step
     with S = 0. If S never was 0, the stretch is older than the record. S is held so low that a window of healthy steps,
     after which a straggler is over, takes it down to 0: what was over before is not of the present stretch.
+
+    On a record that begins within a run the change point is exact only behind a window of healthy steps. S begins at 0
+    whatever was before, and by chance it comes back to 0 in a stretch that goes on.
     """
     # The last steps show where a rise has got to, all of the window where it was, should it have ended within it.
     level = max(middle(ratios[-count:]) for count in (SUSTAINED.window_steps // 2, SUSTAINED.window_steps))
     half = max(SUSTAINED.onset_least_share, level - 1) / 2
-    s, last_zero = 0.0, -1
+    s, zeros = 0.0, [-1]
     for index, excess in enumerate((np.minimum(ratios, SUSTAINED.onset_clip_ratio * level) - 1 - half).tolist()):
         s = min(SUSTAINED.window_steps * half, max(0.0, s + excess))
         if s == 0.0:
-            last_zero = index
-    if last_zero + 1 >= len(step):
-        return int(step[-1]), False
-    return int(step[last_zero + 1]), last_zero < 0
+            zeros.append(index)
+    last_zero, is_bound = zeros[-1], zeros[-1] < 0
+    if not begins_with_run(step):
+        last_zero, is_bound = _shown_zero(ratios, zeros, 1 + half)
+    return int(step[min(last_zero + 1, len(step) - 1)]), is_bound
+
+
+def begins_with_run(step: I64) -> bool:
+    """Whether a record of steps, ascending, lacks at most the first steps of the run, which are no evidence."""
+    return int(step[0]) <= INTERMITTENT.quiet_steps
+
+
+def _shown_zero(ratios: F32, zeros: Sequence[int], healthy: float) -> tuple[int, bool]:
+    """The last of the `zeros` (-1 is the record's beginning) before which a window is healthy, and False.
+
+    If there is none, the last with less than a window before it, and True.
+    """
+    for zero in reversed(zeros):
+        begin = zero + 1 - SUSTAINED.window_steps
+        if begin < 0:
+            break
+        if middle(ratios[begin : zero + 1]) <= healthy:
+            return zero, False
+    return zero, True
 
 
 class SteadyRule:

@@ -28,14 +28,48 @@ def note_restart(restarts: Restarts, step: int, rank: int) -> None:
 
 
 def out_of_step(latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
-    """[world] the ranks that have restarted while most have not (or the reverse), and are so many seconds away.
+    """[world] the ranks that share no step with the others, although their steps have the same numbers.
 
-    Of as many ranks each, those that restarted last go on: the others have ended, or will restart, too.
+    These are the ranks that are more than `away_s` seconds of steps, and 20 steps, away from the largest group that
+    runs on together. A watcher that came after a restart finds them, too. A rank whose restart was seen need not be 20
+    steps away. Of groups of one size the one that restarted last runs on: the others have ended, or will restart, too.
     """
-    lives = latest.restarts
+    found = _at_other_steps(latest, rings, away_s)
+    lives = np.where(found, -1, latest.restarts)
+    if not (lives > 0).any():
+        return found
     counts = np.bincount(lives[lives >= 0])
     most = lives == np.flatnonzero(counts == counts.max())[-1]
-    return _elsewhere((lives >= 0) & ~most, np.flatnonzero(most), latest, rings, away_s)
+    return found | _elsewhere((lives >= 0) & ~most, np.flatnonzero(most), latest, rings, away_s)
+
+
+def _at_other_steps(latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
+    """[world] the ranks that are far from the largest group, even if they have gone on since they were heard.
+
+    Ranks that have ended are never among them: the others may go on without these.
+    """
+    found, step = np.zeros(len(latest.restarts), np.bool_), latest.step
+    ranks = np.flatnonzero((step >= 0) & ~latest.ended)
+    if not ranks.size or step[ranks].max() - step[ranks].min() <= RECENT:  # the usual case
+        return found
+    silent_s = np.nanmax(latest.heard_at[ranks]) - latest.heard_at[ranks]
+    heard = silent_s <= away_s
+    step_s = _usual_step_ms(ranks[heard], rings) / 1e3
+    if np.isnan(step_s):
+        return found
+    at_s, apart_s = step[ranks] * step_s, max(away_s, RECENT * step_s)
+    low, high = _largest_group((at_s + silent_s)[heard], apart_s)
+    found[ranks] = (at_s + silent_s < low - apart_s) | (at_s > high + apart_s)
+    return found
+
+
+def _largest_group(values: NDArray[np.float64], apart: float) -> tuple[float, float]:
+    """The ends of the largest group of values, where gaps above `apart` divide groups; of one size the lowest group."""
+    ordered = np.sort(values)
+    ends = np.append(np.flatnonzero(np.diff(ordered) > apart), len(ordered) - 1)
+    sizes = np.diff(ends, prepend=-1)
+    last = int(ends[sizes.argmax()])
+    return float(ordered[last + 1 - int(sizes.max())]), float(ordered[last])
 
 
 def with_the_first(ranks: Flags, latest: LatestFrames, rings: Rings, away_s: float) -> Flags:

@@ -281,7 +281,8 @@ class Run:
             return
         steps = self.finished_after(self.series.newest, np.flatnonzero(ranks))
         if steps.size:
-            who = np.flatnonzero(ranks) if self.restarts else None  # others may have steps of the same numbers
+            mixed = self.restarts or self.out_of_step().any()
+            who = np.flatnonzero(ranks) if mixed else None  # others may have steps of the same numbers
             loss, samples, duration = self.rings.takes(SEEDS, steps, who)
             self.series.add(steps, loss, samples, duration, self.ranks_left())
 
@@ -336,14 +337,11 @@ class Run:
         return found
 
     def out_of_step(self) -> NDArray[np.bool_]:
-        """[world] the ranks that have restarted while most have not (or the reverse), and are elsewhere by 10 s.
-
-        Not to be written: it is worked out once for the same steps.
-        """
-        known = self.restarts, self.latest.step.tobytes()
+        """[world] the ranks that share no step with most others, by more than 10 s; not to be written."""
+        latest = self.latest
+        known = self.restarts, latest.step.tobytes() + latest.heard_at.tobytes() + latest.ended.tobytes()
         if self._out_of_step is None or self._out_of_step[0] != known:
-            none = np.zeros(self.info.world_size, np.bool_)
-            found = out_of_step(self.latest, self.rings, LOST_S) if self.restarts else none
+            found = out_of_step(latest, self.rings, LOST_S)
             found.flags.writeable = False
             self._out_of_step = known, found
         return self._out_of_step[1]

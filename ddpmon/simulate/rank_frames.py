@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from ddpmon.figures import State
 from ddpmon.host_frames import RankRow
@@ -26,6 +27,7 @@ _MOST_ROWS = 256
 _GIB = 1 << 30
 _LEAK = 2 << 20  # bytes a second
 _LEAKS_FOR_S = 300  # when the run begins: the growth is measured over so long
+_JUST_S = 1.5  # more than the second between two words of a host
 _FIRST_PID, _LIFE = 20_000, 100_000
 
 
@@ -44,6 +46,7 @@ class Frames:
         self._own = own
         self._timeline = Timeline(plan, scenario, own)
         self._done = 0
+        self._births: dict[float, int] = {}  # when ranks have come back -> the run's step that is their first
 
     def reach(self, seconds: float) -> None:
         """Let the run go on until `seconds` after it began."""
@@ -99,8 +102,7 @@ class Frames:
             if away[rank]:
                 continue
             began = float(since[rank])
-            skip = int(np.searchsorted(line.ends[:done], began)) if began else 0
-            born = int(line.step[min(skip, done - 1)]) if began and done else 0
+            skip, born = self._life(began)
             stall = self._stall(rank, standing_s) if standing_s >= STALLED_S else None
             node, local_rank = divmod(rank, per_host)
             frame = RankFrame(
@@ -127,18 +129,37 @@ class Frames:
             )
             yield i, skip, born, frame
 
+    def just_back(self, places: I64, seconds: float) -> NDArray[np.bool_]:
+        """[n] which of these ranks have come back since their host spoke last, or a little earlier."""
+        _, since, away = self._scenario.lives(self._plan, seconds)
+        own = self._own[places]
+        found: NDArray[np.bool_] = (since[own] > max(0.0, seconds - _JUST_S)) & ~away[own]
+        return found
+
+    def _life(self, began: float) -> tuple[int, int]:
+        """The place and the number of the first step of a rank that has come back at `began`; 0, 0 if it never did."""
+        if not began or not self._done:
+            return 0, 0
+        born = self._births.get(began)
+        if born is None:  # later, the step may not be on record any more
+            skip = int(np.searchsorted(self._timeline.ends[: self._done], began))
+            born = self._births[began] = int(self._timeline.step[skip])
+        return int(np.searchsorted(self._timeline.step[: self._done], born)), born
+
     def histories(self, places: I64, seconds: float) -> Iterator[HistoryFrame]:
-        """What the ranks at these places remember."""
+        """What the ranks at these places remember; of those that have come back only the recent steps."""
         line, done, older = self._timeline, self._done, self._timeline.older
         first = max(0, done - RECENT)
         recent, past = _Blobs(line.columns, places, first, done), _Blobs(older.columns, places, 0, len(older.step))
-        lives = self._scenario.lives(self._plan, seconds)[0]
+        lives, since, away = self._scenario.lives(self._plan, seconds)
         for i, rank in enumerate(self._own[places].tolist()):
-            if not lives[rank]:
-                own_past = past.columns(i, older.step, 0, older.stride)
-                yield HistoryFrame(
-                    run_id=self._run, rank=rank, recent=recent.columns(i, line.step[first:done], 0), older=own_past
-                )
+            if away[rank]:
+                continue
+            skip, born = self._life(float(since[rank]))
+            begin = max(first, skip)
+            own = recent.columns(i, line.step[begin:done] - born, begin - first)
+            own_past = StepColumns() if lives[rank] else past.columns(i, older.step, 0, older.stride)
+            yield HistoryFrame(run_id=self._run, rank=rank, recent=own, older=own_past)
 
     def nodes(self, places: I64, seconds: float) -> Iterator[NodeFrame]:
         """The frames of the hosts whose first rank is at one of these places."""

@@ -139,6 +139,7 @@ class Publisher:
         frames.reach(seconds)
         self._name(seconds)
         due = places[(places + slot // _SLOTS) % _HISTORY_EVERY_S == 0] if slot >= _SLOTS else places
+        due = np.union1d(due, places[frames.just_back(places, seconds)])
         for frame in self._writers.turn(places, seconds, {*self._own[due].tolist()}):
             if isinstance(frame, HostFrame):
                 self._put(host_key(self._run, frame.rank), encode(frame))

@@ -97,6 +97,20 @@ def test_the_step_of_a_lost_rank_that_had_restarted_alone_is_none_of_the_runs() 
     assert (lost.ranks, lost.since_step) == ((3,), None)
 
 
+def test_a_watcher_that_came_after_a_restart_does_not_take_the_step_of_a_lost_rank_for_one_of_the_run() -> None:
+    job = MadeJob(healthy_phases(4, 600))
+    run, judge = Run(run_info(4)), Judge()
+    findings: tuple[Finding, ...] = ()
+    for tick in range(25, 50):
+        for rank in range(4 if tick < 30 else 3):
+            first = 10 * (tick - 20) if rank == 3 else 10 * tick
+            run.add_rank(rank_frame(rank, tick, job.columns(rank, first, first + 10), step_s=0.1), float(tick))
+        run.settle(float(tick))
+        findings = in_words(judge(run, run.ages(float(tick))))
+    (lost,) = (finding for finding in open_findings(findings) if finding.kind == "rank_lost")
+    assert (lost.ranks, lost.since_step) == ((3,), None)
+
+
 def test_many_lost_ranks_make_one_finding() -> None:
     said = play(MadeJob(healthy_phases(8, 300)), silent=dict.fromkeys(range(4, 8), 100))
     (finding,) = open_findings(said[-1])

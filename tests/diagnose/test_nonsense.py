@@ -157,6 +157,19 @@ def test_a_rank_that_starts_anew_by_itself_is_not_compared_with_the_others_past(
     assert "rank 2 has restarted on its own and cannot be compared" in note.summary
 
 
+@pytest.mark.parametrize("again", [(2,), (0, 1, 3)])
+def test_a_watcher_that_comes_later_says_which_ranks_have_started_anew(again: tuple[int, ...]) -> None:
+    job = MadeJob(healthy_phases(4, STEPS))
+
+    def comes_later(tick: int, rank: int, _frame: RankFrame) -> RankFrame | None:
+        first = 10 * (tick - 20 * (rank in again))
+        return rank_frame(rank, tick, job.columns(rank, first, first + 10)) if tick > 25 else None
+
+    (note,) = (finding for finding in watched(job, comes_later)[-1] if finding.kind == "monitor_degraded")
+    own = "rank 2 has restarted on its own" if again == (2,) else "ranks 0, 1, 3 have restarted on their own"
+    assert f"{own} and cannot be compared" in note.summary
+
+
 def test_of_two_halves_the_one_that_has_started_anew_is_out_of_step() -> None:
     job = MadeJob(healthy_phases(4, STEPS))
 

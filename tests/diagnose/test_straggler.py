@@ -198,6 +198,21 @@ def test_ranks_that_have_just_come_back_do_not_hide_one_that_has_long_been_late(
     assert said == [[("straggler", (2,))]] * len(said)
 
 
+def test_a_watcher_that_comes_after_a_restart_names_who_is_late_among_the_ranks_that_went_on() -> None:
+    """The ranks that are back count their steps from 0 and have no step in common with the others."""
+    job, begun = faulty("backward", 60.0, ranks=16, steps=600), 240
+    for comes_at in range(260, 600, 20):
+        run, judge = Run(run_info(16)), Judge()
+        shown = [
+            (max(0, comes_at - begun - 256), comes_at - begun) if rank >= 12 else (max(0, comes_at - 256), comes_at)
+            for rank in range(16)
+        ]
+        run.add_ranks([rank_frame(rank, 1, job.columns(rank, *part)) for rank, part in enumerate(shown)], 0.0, {})
+        run.settle(0.0)
+        (straggler,) = (each for each in judge(run, run.ages(0.0)) if each.kind == "straggler")
+        assert straggler.ranks == (2,)
+
+
 def test_warm_up_is_not_judged() -> None:
     phases = healthy_phases(4, 60)
     phases["forward"][1, :20] += 400.0

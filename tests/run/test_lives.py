@@ -125,3 +125,32 @@ def test_after_a_restart_of_all_no_step_has_the_time_of_the_life_before() -> Non
     steps, ended_at = run.step_times.known()
     assert steps.tolist() == [9, 19, 29, 39, 49, 59]
     assert ended_at.tolist() == [100.0 * tick for tick in range(10, 16)]
+
+
+def attached_late(ranks: int, alone: Sequence[int], own: int = 40) -> Run:
+    """The same run for a watcher that comes after the restarts, when the others are at step 400."""
+    job, run = MadeJob(healthy_phases(ranks, 400)), Run(run_info(ranks))
+    frames = [
+        rank_frame(rank, 9, job.columns(rank, *((0, own) if rank in alone else (200, 400)))) for rank in range(ranks)
+    ]
+    run.add_ranks(frames, 5.0, {})
+    run.settle(5.5)
+    return run
+
+
+def test_a_watcher_that_comes_after_the_restarts_compares_the_same_ranks() -> None:
+    for ranks, alone, apart in ((8, (1, 2, 5), [1, 2, 5]), (8, (4, 5, 6, 7), [0, 1, 2, 3]), (4, (1, 2, 3), [0])):
+        run, seen = attached_late(ranks, alone), restarted(ranks, alone)
+        assert np.flatnonzero(run.out_of_step()).tolist() == np.flatnonzero(seen.out_of_step()).tolist() == apart
+        assert run.taking_part().tolist() == seen.taking_part().tolist()
+        assert run.series.newest == seen.series.newest
+        heat, _ = build_heat(run, run.step_map.read("", run.out_of_step()))
+        assert np.flatnonzero(~np.isfinite(heat.values).any(axis=1)).tolist() == apart
+
+
+def test_a_rank_that_is_behind_since_nothing_was_heard_of_it_is_not_out_of_step() -> None:
+    job, run = MadeJob(healthy_phases(4, 300)), Run(run_info(4))
+    for tick in range(30):
+        frames = [rank_frame(rank, tick, job.columns(rank, 0, 10 * tick + 10)) for rank in range(4 if tick < 5 else 3)]
+        run.add_ranks(frames, 1.1 * tick, {})
+        assert not run.out_of_step().any()

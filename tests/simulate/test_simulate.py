@@ -121,6 +121,45 @@ def test_a_healthy_run_has_no_warning_and_ranks_that_come_back_are_counted_in(mo
     assert churned.ranks.step[8] < churned.ranks.step[0]
 
 
+def test_who_attaches_after_ranks_came_back_sees_what_a_watcher_of_the_whole_run_sees(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = Plan(32, 4, "mixed", step_ms=200.0)
+    memory = Memory(plan)
+    monkeypatch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
+    early = Observer("tcp://127.0.0.1:1")
+    for second in range(1, 59):
+        memory.reach(float(second))
+        memory.remember(float(second))
+        whole = verdicts(early.tick())
+        if second >= 45:
+            assert {kind for kind, _, _ in whole} >= {"straggler", "slow_node"}
+            assert verdicts(Observer("tcp://127.0.0.1:1").tick()) == whole
+
+
+def verdicts(snapshot: Snapshot) -> list[tuple[str, tuple[int, ...], int | None]]:
+    late = [finding for finding in snapshot.findings if finding.kind.endswith(("straggler", "slow_node"))]
+    return sorted((finding.kind, finding.ranks, finding.since_step) for finding in late)
+
+
+def test_a_rank_that_comes_back_remembers_its_own_life_and_counts_on() -> None:
+    plan = Plan(8, 2, "churn", step_ms=20.0)
+    memory, told = Memory(plan), []
+    for second in range(1, 50):
+        memory.reach(float(second))
+        memory.remember(float(second))
+        frame = decode("", memory.data[rank_key(RUN, 4)], RankFrame)
+        history = decode("", memory.data[history_key(RUN, 4)], HistoryFrame)
+        if len(history.recent):
+            assert np.frombuffer(history.recent.step, "<i8")[-1] == frame.step
+        told.append(frame.step)
+    back = int(np.flatnonzero(np.diff(told) < 0)[0]) + 1
+    ahead = decode("", memory.data[rank_key(RUN, 0)], RankFrame).step
+    assert told[back] <= 50, "about a second's steps at most"
+    assert (np.diff(told[back:]) > 30).all()
+    assert ahead > told[-1] + 1000
+
+
 def test_the_whole_history_of_an_old_run_is_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Plan(16, 2, "healthy", step_ms=250.0, hours=1.0)
     memory = Memory(plan)

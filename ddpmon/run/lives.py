@@ -28,14 +28,25 @@ def note_restart(restarts: Restarts, step: int, rank: int) -> None:
 
 
 def out_of_step(latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
-    """[world] the ranks that have restarted while most have not (or the reverse), and are so many seconds away.
-
-    Of as many ranks each, those that restarted last go on: the others have ended, or will restart, too.
-    """
+    """[world] the ranks that have restarted while most have not (or the reverse), and are so many seconds away."""
     lives = latest.restarts
-    counts = np.bincount(lives[lives >= 0])
-    most = lives == np.flatnonzero(counts == counts.max())[-1]
+    most = lives == _life_of_most(latest, away_s)
     return _elsewhere((lives >= 0) & ~most, np.flatnonzero(most), latest, rings, away_s)
+
+
+def _life_of_most(latest: LatestFrames, away_s: float) -> int:
+    """How often most ranks have restarted.
+
+    Of as many ranks each, those that have restarted least often stand for the run, unless all of them have ended or
+    were last heard so many seconds before others: then the whole run restarts, and those that came back go on.
+    """
+    lives, heard_at = latest.restarts, latest.heard_at
+    counts = np.bincount(lives[lives >= 0])
+    with np.errstate(invalid="ignore"):  # of a rank never heard of
+        goes_on = ~latest.ended & (heard_at >= np.fmax.reduce(heard_at) - away_s)
+    most = np.flatnonzero(counts == counts.max())
+    still = most[np.isin(most, lives[goes_on])]
+    return int(still[0] if len(still) else most[-1])
 
 
 def with_the_first(ranks: Flags, latest: LatestFrames, rings: Rings, away_s: float) -> Flags:

@@ -11,6 +11,7 @@ from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.report_charts import curve, rank_bars
 from ddpmon.report.report_markdown import MOST_HOSTS, RANK_COLUMNS, worst_ranks
 from ddpmon.report.run_report import Event, RunReport, configuration, cost_words, facts, when_words
+from ddpmon.report.wording import last_steps
 from ddpmon.schema import PHASES
 
 _STYLE = """
@@ -122,13 +123,13 @@ def _event(event: Event, report: RunReport) -> str:
 
 
 def _ranks(report: RunReport) -> Iterator[str]:
-    ranks, chosen = report.snapshot.ranks, worst_ranks(report)
+    run, ranks, chosen = report.snapshot.run, report.snapshot.ranks, worst_ranks(report)
     if ranks is None or not chosen:
         return
     yield "<h2>Who worked, who waited</h2>"
     some = f"the {len(chosen)} of {len(ranks):,} ranks that work longest; " if len(chosen) < len(ranks) else ""
     keys = "".join(f'<span><i style="background: var(--{name})"></i>{name}</span>' for name in (*PHASES, "wait"))
-    caption = f'{some}medians over the last 20 steps<br><span class="key">{keys}</span>'
+    caption = f'{some}medians over the {last_steps(run.step if run else None)}<br><span class="key">{keys}</span>'
     yield f"<figure>{rank_bars(report)}<figcaption>{caption}</figcaption></figure>"
 
 

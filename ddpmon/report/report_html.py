@@ -7,9 +7,8 @@ from html import escape
 
 from ddpmon.format import clean, figure
 from ddpmon.report.evidence import evidence_blocks, evidence_words
-from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.report_charts import curve, rank_bars
-from ddpmon.report.report_markdown import MOST_HOSTS, RANK_COLUMNS, worst_ranks
+from ddpmon.report.report_markdown import RANK_COLUMNS, notable_hosts, worst_ranks
 from ddpmon.report.run_report import Event, RunReport, configuration, cost_words, facts, when_words
 from ddpmon.report.wording import last_steps
 from ddpmon.schema import PHASES
@@ -154,10 +153,9 @@ def _rest(report: RunReport) -> Iterator[str]:
     if report.advice:
         yield "<h2>Settings to try</h2>"
         yield _list(f"{event.summary} {event.advice}".strip() for event in report.advice)
-    if report.snapshot.nodes:
+    if hosts := notable_hosts(report):
         yield "<h2>Hosts at the end</h2>"
-        nodes = report.snapshot.nodes[:MOST_HOSTS]
-        yield _list(f"{node.host}: {'; '.join(summarise_host(node, report.snapshot.ranks))}" for node in nodes)
+        yield _list(f"{host}: {words}" for host, words in hosts)
     yield "<h2>Configuration</h2>"
     rows = "".join(f"<tr><td>{_text(name)}</td><td>{_text(value)}</td></tr>" for name, value in configuration(report))
     yield f'<table class="set">{rows}</table>'

@@ -14,6 +14,8 @@ from ddpmon.format import local_time, size
 from ddpmon.parts import Settings
 from ddpmon.probe.about import driver
 from ddpmon.report.build import build_run
+from ddpmon.report.report_html import page
+from ddpmon.report.report_markdown import markdown
 from ddpmon.report.run_about import about
 from ddpmon.report.run_report import RunReport
 from ddpmon.report.run_report import facts as report_facts
@@ -165,6 +167,17 @@ def test_a_report_has_a_dash_alone_where_waiting_is_unknown(waiting_pct: float |
     told = replace(made, job=replace(made.job, lost_to_waiting_pct=waiting_pct))
     said = dict(report_facts(RunReport(told, run_info(8), (), 0.0, 3600.0, "a file")))["lost to waiting"]
     assert said == words if waiting_pct is None else said.startswith(words)
+
+
+def test_a_report_tells_of_the_hosts_where_something_stands_out_and_of_no_others() -> None:
+    calm, troubled = (snapshot(Made(ranks=8, per_node=4, gpu=True, troubled=nodes)) for nodes in ((), (1,)))
+    for shown_as in (markdown, page):
+        without, one = (shown_as(RunReport(each, run_info(8), (), 0.0, 3600.0, "a file")) for each in (calm, troubled))
+        assert "Hosts at the end" not in without
+        listed = one.split("Hosts at the end")[1]
+        assert "node1: " in listed
+        assert "foreign process" in listed
+        assert "node0: " not in listed
 
 
 @pytest.mark.parametrize(("state", "span"), [("running", "so far"), ("failed", "in all")])

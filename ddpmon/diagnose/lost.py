@@ -14,6 +14,7 @@ from ddpmon.diagnose.late_policy import ALERTS
 from ddpmon.diagnose.step_matrix import lost_ranks
 from ddpmon.diagnose.stop_policy import COVERAGE
 from ddpmon.diagnose.tick import Tick
+from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 from ddpmon.run.recent import RECENT
 
@@ -195,16 +196,33 @@ def _counted_by_the_run(tick: Tick) -> NDArray[np.bool_]:
 
 
 def _are_outlived(tick: Tick, lost: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[len(lost)] whether every other rank that is heard has finished a step long after each was heard last.
+    """[len(lost)] whether every other rank that takes part has finished a step long after each was heard last.
 
     A rank may die right after its last frame, in the step that the others then finish with it or without it; so one
     usual step and some seconds must lie between.
     """
-    others = tick.alive & ~tick.run.out_of_step()
-    durations = tick.steps.job("duration")
-    if not others.any() or not durations.size:
+    others = _others(tick, lost)
+    usual_s = _usual_s(tick, others)
+    if not others.any() or np.isnan(usual_s):
         return np.zeros(len(lost), np.bool_)
     finished_s = tick.ages[others] + tick.run.latest.step_s[others]  # how long ago; NaN where a rank does not tell
-    usual_s = float(np.median(durations[-RECENT:])) / 1e3
     found: NDArray[np.bool_] = np.max(finished_s) < tick.ages[lost] - usual_s - COVERAGE.outlived_s
     return found
+
+
+def _usual_s(tick: Tick, others: NDArray[np.bool_]) -> float:
+    """What a step takes; of steps of these ranks alone where no rank takes part; NaN where that is not known."""
+    durations = tick.steps.job("duration")
+    if durations.size:
+        return float(np.median(durations[-RECENT:])) / 1e3
+    return float(median(tick.run.rings.of("duration", np.flatnonzero(others)))) / 1e3
+
+
+def _others(tick: Tick, lost: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """[world] the ranks that take part without the lost ones; where none is left, those that are at other steps."""
+    run = tick.run
+    if tick.alive.any():
+        return tick.alive
+    others: NDArray[np.bool_] = run.out_of_step() & run.latest.known & ~run.latest.ended
+    others[lost] = False
+    return others

@@ -57,7 +57,7 @@ NAMES: Mapping[KindName, str] = {
 }
 _UPPER = re.compile(r"\b(gpu|cpu|numa|gc|nic)\b")
 _BADGES = {"critical": "CRIT", "warning": "WARN", "info": "INFO"}
-_FEW = 3  # ranks or hosts that are listed in one row
+_SPAN = 17  # cells that ranks may take which are named, such as `ranks 8-15, 24-31`: a list in 80 columns has so many
 
 
 def badge(finding: Finding) -> str:
@@ -72,11 +72,12 @@ def kind_words(kind: str) -> str:
 
 
 def who(finding: Finding) -> str:
-    """`rank 42`, `node0002`, `9 ranks`, `2 hosts`, or `the run`; not cleaned."""
+    """`rank 42`, `ranks 8-31`, `node0002`, `9 ranks`, `2 hosts`, or `the run`; not cleaned."""
     if KINDS[finding.kind].subject == "monitor":
         return "the run"
     if finding.ranks and (KINDS[finding.kind].subject != "host" or not finding.nodes):
-        return rank_span(finding.ranks) if len(finding.ranks) <= _FEW else f"{len(finding.ranks):,} ranks"
+        span = rank_span(finding.ranks)
+        return span if len(span) <= _SPAN else f"{len(finding.ranks):,} ranks"
     if finding.nodes:
         return ", ".join(finding.nodes) if len(finding.nodes) == 1 else f"{len(finding.nodes):,} hosts"
     return "the run"
@@ -86,6 +87,8 @@ def what(finding: Finding) -> str:
     """`late +159 ms, backward`, `stuck in input`, `16 ranks restarted alone`, `shared GPU`: in a few words."""
     if finding.kind == "hang" and finding.ranks and finding.phase:
         return f"stuck {phase_words(finding.phase)}"
+    if finding.kind == "rank_lost" and finding.tells_moment:  # with which the run ended
+        return "killed or crashed"
     if finding.kind == "advice":
         return re.split(r"[:,] ", advice_text(finding.advice))[0] or NAMES["advice"]
     return late_words(finding) or ", ".join(unseen({**finding.evidence})) or NAMES[finding.kind]
@@ -125,16 +128,16 @@ def cost(finding: Finding) -> str:
 
 
 def since(finding: Finding, snapshot: Snapshot) -> str:
-    """How long it has lasted, such as `2 min`; of what is over, from when to when by the clock, such as `14:01-14:02`.
+    """How long it has lasted, such as `2 min`; of what is over, when that was, such as `14:01-14:02` or `14:01`.
 
     It is `>2 min` of what began before this watcher could see it. Steps stand in for what no clock tells. Empty where
     steps do not apply.
     """
     began, over = finding.since_step, finding.cleared_at_step
     if over is not None:
-        times = [_clock(snapshot, step)[:5] for step in (began, over)]
+        times = dict.fromkeys(_clock(snapshot, step)[:5] for step in (began, over))
         steps = "" if began is None else f"{began:,}-"
-        return f"{times[0]}-{times[1]}".strip("-") or f"{steps}{over:,}"
+        return "-".join(filter(None, times)) or f"{steps}{over:,}"
     if began is None:
         return ""
     known_s, is_bound = _ago(finding, snapshot, began), finding.since_is_bound

@@ -27,6 +27,26 @@ def with_when(snapshot: Snapshot) -> Snapshot:
     return snapshot if when == "now" else replace(snapshot, findings=tuple(in_past(f, when) for f in snapshot.findings))
 
 
+def with_kill(snapshot: Snapshot) -> Snapshot:
+    """The picture with the kill of its run as the first finding, where it was killed or crashed."""
+    run = snapshot.run
+    if run is None or run.state != "killed":
+        return snapshot
+    where = run.info.host if run.info is not None else ""
+    log = f"the kernel's log (dmesg) of {where}" if where else "the kernel's log (dmesg)"
+    kill = Finding(
+        "rank_lost",
+        "critical",
+        snapshot.link.message or "the run was killed or crashed",
+        ranks=(0,),
+        nodes=(where,) if where else (),
+        since_step=run.step,
+        advice=f"read the launcher's output, and {log}, which names what was killed because memory ran out",
+        tells_moment=True,
+    )
+    return replace(snapshot, findings=(kill, *snapshot.findings))
+
+
 def in_past(finding: Finding, when: When) -> Finding:
     """The finding as it was then, with its advice for later.
 

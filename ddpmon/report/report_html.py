@@ -7,10 +7,10 @@ from html import escape
 
 from ddpmon.format import clean, figure
 from ddpmon.report.evidence import evidence_blocks, evidence_words
-from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.report_charts import curve, rank_bars
-from ddpmon.report.report_markdown import MOST_HOSTS, RANK_COLUMNS, worst_ranks
+from ddpmon.report.report_markdown import RANK_COLUMNS, notable_hosts, worst_ranks
 from ddpmon.report.run_report import Event, RunReport, configuration, cost_words, facts, when_words
+from ddpmon.report.wording import last_steps
 from ddpmon.schema import PHASES
 
 _STYLE = """
@@ -122,13 +122,13 @@ def _event(event: Event, report: RunReport) -> str:
 
 
 def _ranks(report: RunReport) -> Iterator[str]:
-    ranks, chosen = report.snapshot.ranks, worst_ranks(report)
+    run, ranks, chosen = report.snapshot.run, report.snapshot.ranks, worst_ranks(report)
     if ranks is None or not chosen:
         return
     yield "<h2>Who worked, who waited</h2>"
     some = f"the {len(chosen)} of {len(ranks):,} ranks that work longest; " if len(chosen) < len(ranks) else ""
     keys = "".join(f'<span><i style="background: var(--{name})"></i>{name}</span>' for name in (*PHASES, "wait"))
-    caption = f'{some}medians over the last 20 steps<br><span class="key">{keys}</span>'
+    caption = f'{some}medians over the {last_steps(run.step if run else None)}<br><span class="key">{keys}</span>'
     yield f"<figure>{rank_bars(report)}<figcaption>{caption}</figcaption></figure>"
 
 
@@ -153,10 +153,9 @@ def _rest(report: RunReport) -> Iterator[str]:
     if report.advice:
         yield "<h2>Settings to try</h2>"
         yield _list(f"{event.summary} {event.advice}".strip() for event in report.advice)
-    if report.snapshot.nodes:
+    if hosts := notable_hosts(report):
         yield "<h2>Hosts at the end</h2>"
-        nodes = report.snapshot.nodes[:MOST_HOSTS]
-        yield _list(f"{node.host}: {'; '.join(summarise_host(node, report.snapshot.ranks))}" for node in nodes)
+        yield _list(f"{host}: {words}" for host, words in hosts)
     yield "<h2>Configuration</h2>"
     rows = "".join(f"<tr><td>{_text(name)}</td><td>{_text(value)}</td></tr>" for name, value in configuration(report))
     yield f'<table class="set">{rows}</table>'

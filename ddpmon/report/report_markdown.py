@@ -110,6 +110,13 @@ def worst_ranks(report: RunReport) -> list[int]:
     return chosen
 
 
+def notable_hosts(report: RunReport) -> list[tuple[str, str]]:
+    """(host, what stands out on it) of the hosts where something does, at most 64; not cleaned."""
+    snapshot = report.snapshot
+    said = ((node.host, "; ".join(summarise_host(node, snapshot.ranks))) for node in snapshot.nodes)
+    return [(host, words) for host, words in said if words][:MOST_HOSTS]
+
+
 def _ranks(report: RunReport) -> Iterator[str]:
     ranks, chosen = report.snapshot.ranks, worst_ranks(report)
     if ranks is None or not chosen:
@@ -128,14 +135,10 @@ def _ranks(report: RunReport) -> Iterator[str]:
 
 
 def _hosts(report: RunReport) -> Iterator[str]:
-    nodes = report.snapshot.nodes[:MOST_HOSTS]
-    if not nodes:
-        return
-    yield "## Hosts at the end"
-    yield ""
-    for node in nodes:
-        words = "; ".join(summarise_host(node, report.snapshot.ranks))
-        yield f"- {text(node.host)}: {text(words) or 'nothing is known'}"
-    yield ""
+    if hosts := notable_hosts(report):
+        yield "## Hosts at the end"
+        yield ""
+        yield from (f"- {text(host)}: {text(words)}" for host, words in hosts)
+        yield ""
     yield f"Written at {local_time(report.ended_at)} of the run."
     yield ""

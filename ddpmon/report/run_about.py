@@ -21,7 +21,7 @@ from ddpmon.report.cost import (
 )
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.verdicts import firing, is_past, is_standing_still
-from ddpmon.run.recent import RECENT
+from ddpmon.report.wording import last_steps
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Finding, RunView, Snapshot
 
@@ -65,7 +65,7 @@ def _run(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if info is not None:
         yield "command", info.command or UNKNOWN
         yield "started", local_time(info.started_at)
-        yield "running for" if _goes_on(snapshot) else "ran for", clock(run.elapsed_s, UNKNOWN)
+        yield _lasted(snapshot, run, info)
         yield "rank 0", f"pid {info.pid} on {info.host}"
     yield "ranks", f"{run.world_size:,} on {plural(len(run.nodes), 'host')}"
     yield "backend", ", ".join(dict.fromkeys([run.backend, *([] if info is None else [info.device])]))
@@ -74,6 +74,17 @@ def _run(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         most = "" if run.max_restarts is None else f" of {run.max_restarts}"
         yield "launch", f"{run.launch}, restart {run.restart}{most}"
     yield "loss from", (run.loss_from or "monitor.log") if _has_loss(snapshot) else "no rank has logged one"
+
+
+def _lasted(snapshot: Snapshot, run: RunView, info: RunInfo) -> tuple[str, str]:
+    """For how long it has run; of a run that may go on unseen when it was last heard."""
+    long = clock(run.elapsed_s, UNKNOWN)
+    if _goes_on(snapshot):
+        return "running for", long
+    if run.state not in ("running", "stalled", "lost") or snapshot.replay is not None:
+        return "ran for", long
+    heard = UNKNOWN if run.elapsed_s is None else local_time(info.started_at + run.elapsed_s)
+    return "last heard", f"{heard}, {long} after the start"
 
 
 def _goes_on(snapshot: Snapshot) -> bool:
@@ -160,7 +171,7 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         share = job.lost_to_waiting_pct or 0.0
         a_day = hours_words(hours_a_day(share, run.world_size))
         goes_on = "" if ended else f", {a_day} {unit} a day"
-        yield "lost to waiting", f"{pct(share)} % of the time of all ranks over the last {RECENT} steps{goes_on}"
+        yield "lost to waiting", f"{pct(share)} % of the time of all ranks over the {last_steps(run.step)}{goes_on}"
     lost = lost_by_cause(snapshot)
     for finding, hours in lost:
         cause = f", {finding.cause}" if finding.cause else ""

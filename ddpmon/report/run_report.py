@@ -12,7 +12,7 @@ from ddpmon.report import attempt_sentences
 from ddpmon.report.cost import OVERLAP, hour_unit, hours_words, together_words
 from ddpmon.report.run_about import model, settings, versions
 from ddpmon.report.verdicts import calm_sentence, headline
-from ddpmon.run.recent import RECENT
+from ddpmon.report.wording import last_steps
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Snapshot
 
@@ -187,7 +187,9 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "step time", f"{figure(job.step_ms)} ms"
     yield "throughput", f"{figure(job.throughput)} {clean(job.throughput_unit)}"
     yield "loss", "–" if job.loss is None else f"{job.loss:.4g}"
-    waiting = f"{figure(job.lost_to_waiting_pct)} % of the time of all ranks over the last {RECENT} steps"
+    waiting = (
+        f"{figure(job.lost_to_waiting_pct)} % of the time of all ranks over the {last_steps(run.step if run else None)}"
+    )
     yield "lost to waiting", waiting if known(job.lost_to_waiting_pct) else UNKNOWN
     if lost := together(report):
         yield "lost by all findings", lost

@@ -12,6 +12,7 @@ from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.contention.symptom import MOST_CULPRITS, Culprit
 from ddpmon.machine import Process
 from ddpmon.parts import NO_HOST, StackFrame
+from ddpmon.run.recent import RECENT
 from ddpmon.shell_command import Advice, ShellCommand, Whose
 
 _SHOWN = 6
@@ -53,6 +54,12 @@ def clean(text: str, limit: int = 120) -> str:
     """Foreign text on one line, without control characters or escape codes, at most `limit` characters long."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text[: 4 * limit]).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def last_steps(newest: int | None) -> str:
+    """`last 20 steps`: those that medians are taken over at step `newest`; fewer of a younger run, empty for none."""
+    count = min((-1 if newest is None else newest) + 1, RECENT)
+    return "" if count < 1 else "last step" if count == 1 else f"last {count} steps"
 
 
 def named(process: Process | Culprit) -> str:

@@ -31,15 +31,14 @@ def out_of_step(latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
     """[world] the ranks that share no step with the others, although their steps have the same numbers.
 
     These are the ranks that are more than `away_s` seconds of steps, and 20 steps, away from the largest group that
-    runs on together. A watcher that came after a restart finds them, too. A rank whose restart was seen need not be 20
-    steps away. Of groups of one size the one that restarted last runs on: the others have ended, or will restart, too.
+    runs on together; of groups of one size from the one that has come furthest. A watcher that came after a restart
+    finds them, too. A rank whose restart was seen need not be 20 steps away.
     """
     found = _at_other_steps(latest, rings, away_s)
     lives = np.where(found, -1, latest.restarts)
     if not (lives > 0).any():
         return found
-    counts = np.bincount(lives[lives >= 0])
-    most = lives == np.flatnonzero(counts == counts.max())[-1]
+    most = lives == _life_of_most(lives, latest, away_s)
     return found | _elsewhere((lives >= 0) & ~most, np.flatnonzero(most), latest, rings, away_s)
 
 
@@ -64,12 +63,27 @@ def _at_other_steps(latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
 
 
 def _largest_group(values: NDArray[np.float64], apart: float) -> tuple[float, float]:
-    """The ends of the largest group of values, where gaps above `apart` divide groups; of one size the lowest group."""
+    """The ends of the largest group of values, or the highest of several; gaps above `apart` divide groups."""
     ordered = np.sort(values)
     ends = np.append(np.flatnonzero(np.diff(ordered) > apart), len(ordered) - 1)
     sizes = np.diff(ends, prepend=-1)
-    last = int(ends[sizes.argmax()])
+    last = int(ends[np.flatnonzero(sizes == sizes.max())[-1]])
     return float(ordered[last + 1 - int(sizes.max())]), float(ordered[last])
+
+
+def _life_of_most(lives: I64, latest: LatestFrames, away_s: float) -> int:
+    """How often most ranks have restarted.
+
+    Of as many ranks each, those that have restarted least often stand for the run, unless all of them have ended or
+    were last heard so many seconds before others: then the whole run restarts, and those that came back go on.
+    """
+    heard_at = latest.heard_at
+    counts = np.bincount(lives[lives >= 0])
+    with np.errstate(invalid="ignore"):  # of a rank never heard of
+        goes_on = ~latest.ended & (heard_at >= np.fmax.reduce(heard_at) - away_s)
+    most = np.flatnonzero(counts == counts.max())
+    still = most[np.isin(most, lives[goes_on])]
+    return int(still[0] if len(still) else most[-1])
 
 
 def with_the_first(ranks: Flags, latest: LatestFrames, rings: Rings, away_s: float) -> Flags:

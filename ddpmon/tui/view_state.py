@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddpmon.format import age, clock, count, local_time
+from ddpmon.report.past import with_kill
 from ddpmon.snapshot import Finding, Link, ReplayView, Snapshot
 from ddpmon.tui.filter.fits import fitting_findings
 from ddpmon.tui.theme import Look
@@ -51,8 +52,8 @@ class ViewState:
 
     @property
     def found(self) -> tuple[Finding, ...]:
-        """The findings that the filter fits."""
-        return fitting_findings(self.snapshot, self.wanted)
+        """The findings that the filter fits; how a run was killed is the first of them."""
+        return fitting_findings(with_kill(self.snapshot), self.wanted)
 
     @property
     def stale(self) -> bool:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.format import age, plural
-from ddpmon.report.attempt_sentences import attempt_of, ended_by, listed, may_restart
-from ddpmon.report.wording import clean
+from ddpmon.report.attempt_sentences import attempt_of, ended_by, may_restart
+from ddpmon.report.wording import clean, format_ranks
 from ddpmon.run.model import LOST_S, SILENT_S, Run
 from ddpmon.snapshot import RunState
 from ddpmon.store.discovery import PastRun, discover, has_rank_0, past_runs
@@ -66,7 +66,7 @@ def no_word(run: Run, fate: Fate | None, silences: NDArray[np.float64], *, is_as
 
 
 def store_gone(run: Run, reason: str, fate: Fate | None) -> tuple[RunState, str]:
-    """The state and the sentence of a run whose store has ended.
+    """The state and the sentence of a run whose store has ended; who ended and how fits into 76 cells, then comes more.
 
     Args:
         run: what was read of it.
@@ -80,20 +80,19 @@ def store_gone(run: Run, reason: str, fate: Fate | None) -> tuple[RunState, str]
     if known == "restarting":
         return "restarting", f"restarting, {why}: {_how(failed, mute)}; the launcher still runs"
     if failed:
-        return "failed", f"the run has failed: {_how(failed, mute)}{fact}; {_LAST}{again}"
+        return "failed", f"{_how(failed, mute)}{fact}; {_LAST}{again}"
     if run.states and not mute:
         return "finished", f"the run has ended; {_LAST}"
     if known == "killed":
-        host = f"rank 0 (pid {run.info.pid} on {clean(run.info.host)})"
-        which = "the output of the launcher shows which rank ended first"
-        return "killed", f"the run was killed or crashed: {host} disappeared without a message; {which}"
+        which = f"(pid {run.info.pid} on {clean(run.info.host)}); the launcher's output shows which rank ended first"
+        return "killed", f"the run was killed or crashed: rank 0 ended without a message {which}"
     if known in ("cancelled", "failed"):
         return known, f"the run has ended: {why}; {_LAST}"  # type: ignore[return-value]  # mypy forgets the narrowing
     if not run.states:
         return "lost", f"{reason}; the run ended or became unreachable before any of its ranks reported here"
     if known == "finished":
         return "finished", f"the run has ended{fact}; {_LAST}"
-    return "lost", f"{reason}; it is not known here whether the run has ended{fact}{again}; ddpmon keeps trying"
+    return "lost", f"it is not known here whether the run has ended: {reason}{fact}{again}; ddpmon keeps trying"
 
 
 def after_outage(run: Run, now: float, all_read_since: float) -> str:
@@ -124,7 +123,7 @@ def remembered(run: Run, ages: NDArray[np.float64]) -> tuple[RunState, str]:
     if failed:
         return "failed", f"the run failed {when}: {_how(failed, mute)}; {memory}"
     if mute:
-        everyone = "every rank" if len(mute) == len(run.ranks) else listed(mute, len(mute))
+        everyone = "every rank" if len(mute) == len(run.ranks) else format_ranks(mute)
         return "lost", f"{everyone} disappeared without a message, the last {when}: killed or disconnected; {memory}"
     return "finished", f"the run ended {when}; {memory}"
 
@@ -140,4 +139,4 @@ def _mute(run: Run) -> list[int]:
 
 
 def _how(failed: list[int], mute: list[int]) -> str:
-    return ended_by(listed(mute, len(mute)), listed(failed, len(failed)))
+    return ended_by(*(format_ranks(ranks) if ranks else "" for ranks in (mute, failed)))

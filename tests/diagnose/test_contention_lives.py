@@ -117,6 +117,21 @@ def test_it_stands_while_ranks_restart(restarted: set[int]) -> None:
     assert all(len(tick) == 1 for tick in said[12:])
 
 
+def test_on_a_host_whose_ranks_restarted_alone_it_began_at_a_step_of_the_run() -> None:
+    run, judge = Run(run_info(4, node_keys=[0, 1])), Judge()
+    for tick in range(20):
+        for rank in range(4):
+            alone = rank > 1 and tick >= 10
+            part = job().columns(rank, *((10 * tick - 100, 10 * tick - 90) if alone else (10 * tick, 10 * tick + 10)))
+            pid, node = 900 + rank if alone else 100 + rank, rank // 2
+            run.add_rank(rank_frame(rank, tick, part, pid=pid, node=node, host=f"node{node}"), float(tick))
+        disk = LOW if tick >= 15 else FINE
+        run.add_node(node_frame(1, tick, host="node1", figures=HostFigures(disks=[disk])), float(tick))
+        run.settle(float(tick))
+        said = judge(run, run.ages(float(tick)))
+    assert [found.since_step for found in said if found.kind == "disk_low"] == [159]
+
+
 def test_where_all_steps_begin_again_it_began_before_them() -> None:
     run, judge = Run(run_info(4)), Judge()
     for tick in range(30):

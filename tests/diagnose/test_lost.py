@@ -111,6 +111,23 @@ def test_a_watcher_that_came_after_a_restart_does_not_take_the_step_of_a_lost_ra
     assert (lost.ranks, lost.since_step) == ((3,), None)
 
 
+def test_the_run_goes_on_while_the_rank_that_did_not_restart_with_the_lost_ones_finishes_steps() -> None:
+    job = MadeJob(healthy_phases(4, 700))
+    run, judge = Run(run_info(4)), Judge()
+    findings: tuple[Finding, ...] = ()
+    for tick in range(60):
+        for rank in range(4 if tick < 40 else 1):
+            again = rank > 0 and tick >= 20  # they count their steps from the beginning
+            first = 10 * (tick - 20) if again else 10 * tick
+            part = job.columns(rank, first, first + 10)
+            run.add_rank(rank_frame(rank, tick, part, pid=900 if again else 100 + rank, step_s=0.1), float(tick))
+        run.settle(float(tick))
+        findings = in_words(judge(run, run.ages(float(tick))))
+    (lost,) = (finding for finding in open_findings(findings) if finding.kind == "rank_lost")
+    assert (lost.ranks, lost.severity) == ((1, 2, 3), "warning")
+    assert not stops_job(lost)
+
+
 def test_many_lost_ranks_make_one_finding() -> None:
     said = play(MadeJob(healthy_phases(8, 300)), silent=dict.fromkeys(range(4, 8), 100))
     (finding,) = open_findings(said[-1])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.format import age
+from ddpmon.format import age, time_of_day
 from ddpmon.report.finding_rows import NAMES, kind_words, rows, since, what, who
 from ddpmon.report.headline import facts
+from ddpmon.report.step_clock import wall_of
 from ddpmon.snapshot import Finding
 from tests.tui.made_runs import Made, snapshot
 
@@ -48,6 +49,26 @@ def test_rows_say_in_a_few_words_what_it_is() -> None:
     kinds = ("slow_node", "monitor_degraded", "gpu_memory_growth", "intermittent_straggler")
     words = ["slow host", "incomplete picture", "GPU memory growth", "intermittent straggler"]
     assert [*map(kind_words, kinds)] == words
+
+
+def test_ranks_are_named_where_ranges_have_room_for_them() -> None:
+    lost = Finding("rank_lost", "critical", "", ())
+    for ranks, said in (
+        ((7,), "rank 7"),
+        ((31, *range(8, 31)), "ranks 8-31"),
+        ((*range(8, 16), *range(24, 32)), "ranks 8-15, 24-31"),
+        ((*range(8, 16), *range(24, 32), 40), "17 ranks"),
+    ):
+        assert who(replace(lost, ranks=ranks)) == said
+
+
+def test_what_is_over_has_one_time_of_day_where_it_began_and_ended_in_one_minute() -> None:
+    over = replace(KNOWN, since_step=1000)
+    for end in range(1001, 1204, 40):
+        times = [time_of_day(wall_of(TIMED, step))[:5] for step in (1000, end)]
+        said = since(replace(over, cleared_at_step=end), TIMED)
+        assert said == (times[0] if times[0] == times[1] else f"{times[0]}-{times[1]}")
+    assert len(since(replace(over, cleared_at_step=1000), TIMED)) == len("14:01")
 
 
 def test_a_standstill_has_lasted_as_long_as_it_says() -> None:

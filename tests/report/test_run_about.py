@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddpmon.format import size
+from ddpmon.format import local_time, size
 from ddpmon.parts import Settings
 from ddpmon.probe.about import driver
 from ddpmon.report.build import build_run
+from ddpmon.report.report_html import page
+from ddpmon.report.report_markdown import markdown
 from ddpmon.report.run_about import about
 from ddpmon.report.run_report import RunReport
 from ddpmon.report.run_report import facts as report_facts
@@ -21,7 +23,7 @@ from ddpmon.report.status_json import status_object
 from ddpmon.run.model import Run
 from ddpmon.simulate.plan import Plan
 from ddpmon.simulate.simulated_host import run_info as simulated_info
-from ddpmon.snapshot import Finding, JobView, Link, RunState, Snapshot
+from ddpmon.snapshot import Finding, JobView, Link, LinkState, ReplayView, RunState, Snapshot
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.tui.made_runs import Made, snapshot
 
@@ -76,12 +78,35 @@ def test_what_is_over_was_not_started_some_time_ago() -> None:
     for state, link, named in (
         ("running", "live", "running for"),
         ("finished", "gone", "ran for"),
-        ("running", "gone", "ran for"),
+        ("killed", "gone", "ran for"),
     ):
         run = replace(live.run, state=state, elapsed_s=90.0)  # type: ignore[arg-type]
         pairs = dict(about(replace(live, run=run, link=Link(link)))[0].pairs)  # type: ignore[arg-type]
         assert pairs[named] == "00:01:30"
         assert "ago" not in pairs["started"]
+
+
+@pytest.mark.parametrize(("state", "link"), [("running", "gone"), ("running", "silent"), ("lost", "live")])
+def test_of_a_run_whose_end_nobody_has_seen_it_is_told_when_it_was_heard_last(state: RunState, link: LinkState) -> None:
+    made = shown()
+    assert made.run is not None
+    assert made.run.info is not None
+    for elapsed_s, words in (
+        (90.0, f"{local_time(made.run.info.started_at + 90)}, 00:01:30 after the start"),
+        (None, "–"),
+    ):
+        run = replace(made.run, state=state, elapsed_s=elapsed_s)
+        pairs = dict(about(replace(made, run=run, link=Link(link)))[0].pairs)
+        assert pairs["last heard"].startswith(words)
+        assert not {"ran for", "running for"} & pairs.keys()
+
+
+def test_a_moment_of_a_recording_says_for_how_long_the_run_ran_then() -> None:
+    made = shown()
+    assert made.run is not None
+    replay = ReplayView(10.0, 60.0, 1.79e9, False, 1.0, True, True)
+    shown_then = replace(made, run=replace(made.run, elapsed_s=90.0), link=Link("gone"), replay=replay)
+    assert dict(about(shown_then)[0].pairs)["ran for"] == "00:01:30"
 
 
 def test_where_losses_come_from_is_told_once_there_are_any() -> None:
@@ -142,6 +167,17 @@ def test_a_report_has_a_dash_alone_where_waiting_is_unknown(waiting_pct: float |
     told = replace(made, job=replace(made.job, lost_to_waiting_pct=waiting_pct))
     said = dict(report_facts(RunReport(told, run_info(8), (), 0.0, 3600.0, "a file")))["lost to waiting"]
     assert said == words if waiting_pct is None else said.startswith(words)
+
+
+def test_a_report_tells_of_the_hosts_where_something_stands_out_and_of_no_others() -> None:
+    calm, troubled = (snapshot(Made(ranks=8, per_node=4, gpu=True, troubled=nodes)) for nodes in ((), (1,)))
+    for shown_as in (markdown, page):
+        without, one = (shown_as(RunReport(each, run_info(8), (), 0.0, 3600.0, "a file")) for each in (calm, troubled))
+        assert "Hosts at the end" not in without
+        listed = one.split("Hosts at the end")[1]
+        assert "node1: " in listed
+        assert "foreign process" in listed
+        assert "node0: " not in listed
 
 
 @pytest.mark.parametrize(("state", "span"), [("running", "so far"), ("failed", "in all")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
 from ddpmon.report.build import build_heat, build_job, build_ranks
 from ddpmon.report.rank_detail import build_detail
@@ -12,10 +13,14 @@ from ddpmon.run.model import Run
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 
 NOBODY = np.empty(0, np.int64)
+END_S = 11.0  # in which a rank that is not heard again is lost
 
 
-def restarted(ranks: int, alone: Sequence[int], steps: int = 400, own: int = 40) -> Run:
-    """A run of which some ranks restart on their own at step 200, one a second, and have made `own` steps since."""
+def restarted(ranks: int, alone: Sequence[int], steps: int = 400, own: int = 40, *, others: bool = True) -> Run:
+    """A run of which some ranks restart on their own at step 200, one a second, and have made `own` steps since.
+
+    Without `others` those that do not restart are never heard again.
+    """
     job, run = MadeJob(healthy_phases(ranks, steps)), Run(run_info(ranks))
     for rank in range(ranks):
         run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 200)), 0.0)
@@ -25,30 +30,33 @@ def restarted(ranks: int, alone: Sequence[int], steps: int = 400, own: int = 40)
         run.settle(float(now))
     for rank in range(ranks):
         first, last, pid = (2, own, 900) if rank in alone else (200, steps, 100)
-        run.add_rank(rank_frame(rank, 9, job.columns(rank, first, last), pid=pid + rank, sent_at=9.0), 5.0)
-    run.settle(5.5)
+        if rank in alone or others:
+            run.add_rank(rank_frame(rank, 9, job.columns(rank, first, last), pid=pid + rank, sent_at=9.0), END_S)
+    run.settle(END_S)
     return run
 
 
 def throughput(run: Run) -> float | None:
-    ranks = build_ranks(run, run.ages(5.5), NOBODY)
+    ranks = build_ranks(run, run.ages(END_S), NOBODY)
     return build_job(run, ranks, run.taking_part(), ()).throughput
 
 
 def test_ranks_that_restart_on_their_own_do_not_hold_the_series_up() -> None:
     assert restarted(4, (1,)).series.points[:, 0].tolist() == list(range(400))
     assert restarted(8, (1, 2, 5)).series.points[:, 0].tolist() == list(range(400))
-    for most in ((1, 2), (1, 2, 3)):
-        assert restarted(4, most).series.points[:, 0].tolist() == list(range(40)), "half or more have: it begins again"
+    assert restarted(4, (1, 2)).series.points[:, 0].tolist() == list(range(400)), "as many go on"
+    assert restarted(4, (1, 2, 3)).series.points[:, 0].tolist() == list(range(40)), "most have: it begins again"
 
 
-def test_table_and_heat_map_know_the_same_ranks_where_half_have_restarted() -> None:
-    run = restarted(8, (4, 5, 6, 7))
-    known = np.isfinite(build_ranks(run, run.ages(5.5), NOBODY).lateness_ms)
+@pytest.mark.parametrize(("others", "drawn"), [(True, [0, 1, 2, 3]), (False, [4, 5, 6, 7])])
+def test_where_half_restart_alone_those_that_go_on_are_drawn(others: bool, drawn: list[int]) -> None:
+    run = restarted(8, (4, 5, 6, 7), others=others)
+    known = np.isfinite(build_ranks(run, run.ages(END_S), NOBODY).lateness_ms)
     heat, _ = build_heat(run, run.step_map.read("", run.out_of_step()))
-    assert np.flatnonzero(known).tolist() == [4, 5, 6, 7]
-    assert np.flatnonzero(np.isfinite(heat.values).any(axis=1)).tolist() == [4, 5, 6, 7]
-    assert np.flatnonzero(run.taking_part()).tolist() == [4, 5, 6, 7]
+    assert np.flatnonzero(known).tolist() == drawn
+    assert np.flatnonzero(np.isfinite(heat.values).any(axis=1)).tolist() == drawn
+    assert np.flatnonzero(run.taking_part()).tolist() == drawn
+    assert run.series.points[:, 0].tolist() == list(range(400 if others else 40))
 
 
 def test_the_throughput_and_its_course_are_of_the_same_ranks() -> None:
@@ -72,7 +80,7 @@ def test_the_steps_of_a_rank_that_restarted_on_its_own_are_not_drawn_over_those_
     assert waits is not None
     for table in (heat.values, waits.values):
         assert np.isfinite(table).any(axis=1).tolist() == [True, False, True, True]
-    assert np.isnan(build_ranks(run, run.ages(5.5), NOBODY).lateness_ms).tolist() == [False, True, False, False]
+    assert np.isnan(build_ranks(run, run.ages(END_S), NOBODY).lateness_ms).tolist() == [False, True, False, False]
 
 
 def test_a_rank_that_restarted_on_its_own_has_no_others_and_is_none_of_theirs() -> None:
@@ -139,7 +147,7 @@ def attached_late(ranks: int, alone: Sequence[int], own: int = 40) -> Run:
 
 
 def test_a_watcher_that_comes_after_the_restarts_compares_the_same_ranks() -> None:
-    for ranks, alone, apart in ((8, (1, 2, 5), [1, 2, 5]), (8, (4, 5, 6, 7), [0, 1, 2, 3]), (4, (1, 2, 3), [0])):
+    for ranks, alone, apart in ((8, (1, 2, 5), [1, 2, 5]), (8, (4, 5, 6, 7), [4, 5, 6, 7]), (4, (1, 2, 3), [0])):
         run, seen = attached_late(ranks, alone), restarted(ranks, alone)
         assert np.flatnonzero(run.out_of_step()).tolist() == np.flatnonzero(seen.out_of_step()).tolist() == apart
         assert run.taking_part().tolist() == seen.taking_part().tolist()

@@ -106,7 +106,7 @@ def test_a_rank_that_starts_anew_forgets_its_past() -> None:
     run.add_rank(rank_frame(0, 1, columns([0], {"duration": [7.0]}), pid=999), 1.0)
     assert durations(run, 0, [0]) == [7.0]
     assert math.isnan(durations(run, 0, [400])[0])
-    assert run.finished_steps(1000).tolist() == [0]
+    assert run.finished_steps(1000, np.array([True, False])).tolist() == [0]
 
 
 def test_a_run_whose_ranks_all_start_anew_is_drawn_and_told_of_from_its_new_beginning() -> None:

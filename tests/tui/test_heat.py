@@ -10,7 +10,7 @@ import pytest
 
 from ddpmon.run.medians import peers
 from ddpmon.snapshot import Finding, Heat, Metric
-from ddpmon.tui.draw.bands import FRAME, GUTTER, share_out
+from ddpmon.tui.draw.bands import FRAME, GUTTER, bands_of, named_ranks, share_out
 from ddpmon.tui.draw.grid import LEVELS, METRICS, MISSING, STOPS, quantise, value_at
 from ddpmon.tui.draw.heat import Cursor, heat_lines, shown_heat
 from ddpmon.tui.theme import make_look
@@ -71,11 +71,39 @@ def test_the_map_fills_its_width_at_every_number_of_steps(steps: int) -> None:
 
 
 @pytest.mark.parametrize("steps", [153, 200, 290, 512, 600])
-def test_most_steps_are_in_sight_and_the_newest_always(steps: int) -> None:
-    grid = quantise(heat_of(np.full((2, steps), 1.0)), 152, share_out(alone(2), (), 2, halves=False))
-    shown = steps - int(grid.at[0])
-    assert shown >= 0.7 * steps
-    assert int(grid.at[-1]) + grid.stride >= steps
+def test_all_steps_are_in_sight_whatever_the_first_one_is(steps: int) -> None:
+    for first in (0, 7):
+        heat = heat_of(np.full((2, steps), 1.0))
+        heat = replace(heat, step=heat.step + first)
+        grid = quantise(heat, 152, share_out(alone(2), (), 2, halves=False))
+        assert int(grid.at[0]) == 0
+        assert int(grid.at[-1]) + grid.stride >= steps
+
+
+def test_the_axis_ends_with_the_newest_step() -> None:
+    made = replace(snapshot(Made(step=1204)), heat=heat_of(np.full((8, 400), 100.0)))
+    lines = text_of(heat_lines(ViewState(made, ASCII), 80, 10))
+    assert "steps a cell" in lines[0]
+    assert lines[9].split() == ["step", "0", "399"]
+
+
+def test_of_several_ranks_a_cell_is_not_calm_where_the_late_one_is_not_known() -> None:
+    made = snapshot(Made(ranks=32, per_node=4, straggler=5))
+    heat = heat_of(np.full((32, 40), 100.0))
+    heat.values[5] = 30.0
+    heat.values[5, 20:] = np.nan
+    heat.values[6, 30:] = 20.0
+    for findings, levels in ((made.findings, [3, MISSING, 3]), ((), [3, 0, 3])):
+        shown = ViewState(replace(made, heat=heat, findings=findings), COLOUR)
+        bands = bands_of(shown, 6)
+        assert bands is not None
+        assert bands.unit == "host"
+        grid = quantise(heat, 40, bands, named_ranks(bands, shown))
+        row = next(band for band in range(len(bands.starts)) if 5 in bands.ranks(band))
+        assert grid.levels[row][[10, 25, 35]].tolist() == levels
+        assert not np.delete(grid.levels, row, axis=0).any()
+        told = text_of(heat_lines(shown, 120, 6, cursor=Cursor(row, 41)))[0]
+        assert ("not known" in told) is bool(findings)
 
 
 def test_a_straggler_glows_from_its_onset_on_and_the_rest_is_calm() -> None:
@@ -277,7 +305,7 @@ def test_hosts_fill_the_lines_that_there_are() -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "steps", "said"),
-    [(8, 400, "rank x step, 5 steps a cell ─"), (64, 400, "host x 5 steps ─"), (8, 60, "rank x step ─")],
+    [(8, 400, "rank x step, 6 steps a cell ─"), (64, 400, "host x 6 steps ─"), (8, 60, "rank x step ─")],
 )
 def test_the_title_says_at_every_width_how_many_steps_a_cell_shows(ranks: int, steps: int, said: str) -> None:
     made = snapshot(Made(ranks=ranks, straggler=5))

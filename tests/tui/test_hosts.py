@@ -304,6 +304,15 @@ def test_a_warning_beside_something_broken_is_not_drawn_as_broken() -> None:
     assert tones["foreign process"] == COLOUR.accent.color
 
 
+def test_in_the_table_of_hosts_a_lost_rank_alone_is_drawn_as_broken() -> None:
+    made = in_trouble("rank_lost", "critical")
+    rows = host_table_lines(ViewState(made, COLOUR), TableView(ordered_hosts(made, "worst", False)), 200, 3)
+    tones = {part.text: part.style and part.style.color for part in rows[2]}
+    assert tones["rank 3: lost"] == COLOUR.broken.color
+    (foreign,) = [tone for text, tone in tones.items() if "foreign process" in text]
+    assert foreign == COLOUR.accent.color
+
+
 # foreign words and parts
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.plot import GUTTER, Curve, decimate, plot_lines, scale_of
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_stacked
@@ -231,3 +232,43 @@ def test_a_run_that_is_slow_now_and_then_and_a_loss_are_not_cut() -> None:
         lines = text_of(plot_lines(curve, 100, 12, make_look()))
         assert "beyond" not in lines[0]
         assert any("15k" in line or "20k" in line for line in lines)
+
+
+def ends(lines: list[str]) -> set[tuple[str, str]]:
+    """The first and the last step of each axis of plots above each other."""
+    return {
+        (words[1], words[-1]) for line in lines if (words := line.split()) and words[0] == "step" and len(words) > 2
+    }
+
+
+def test_the_plots_of_a_screen_share_their_axis() -> None:
+    """The run's own course ends with the step that all ranks have told of, a bit before the newest one."""
+    made = snapshot(Made(ranks=8, step=299))
+    assert made.heat is not None
+    assert made.series is not None
+    heat = replace(
+        made.heat, step=made.heat.step[-300:], values=made.heat.values[:, -300:], base_ms=made.heat.base_ms[-300:]
+    )
+    names = ("step", "loss", "loss_low", "loss_high", "throughput", "step_ms")
+    behind = replace(made.series, **{name: getattr(made.series, name)[2:-3] for name in names})
+    shown = ViewState(replace(made, heat=heat, series=behind), make_look(ascii_only=True))
+    first, last = f"{heat.step[0]:,}", f"{heat.step[-1]:,}"
+    assert ends(text_of(plots_stacked(shown, 3, 60, 40, lateness=True))) == {(first, last)}
+    drawn = text_of(heat_lines(shown, 120, 10))
+    assert (drawn[9].split()[1], drawn[9].split()[-1]) == (first, last)
+
+
+def test_a_plot_of_the_newest_steps_of_a_long_run_says_which_they_are() -> None:
+    made = snapshot(Made(ranks=8, step=1204))
+    assert made.heat is not None
+    assert made.series is not None
+    newest = slice(-200, None)
+    heat = replace(
+        made.heat, step=made.heat.step[newest], values=made.heat.values[:, newest], base_ms=made.heat.base_ms[newest]
+    )
+    lines = text_of(plots_stacked(ViewState(replace(made, heat=heat), make_look()), 3, 90, 40, lateness=True))
+    first, last = f"{heat.step[0]:,}", f"{heat.step[-1]:,}"
+    assert f"lateness of rank 3, ms, steps {first}-{last} of {last} " in lines[0]
+    assert not any(f" of {last} " in line for line in lines[1:])
+    (begin,) = {begin for begin, _ in ends(lines[11:])}
+    assert int(begin.replace(",", "")) == int(made.series.step[0]), "the others show the whole run"

@@ -143,6 +143,30 @@ def test_a_difference_is_that_of_the_figures_beside_it() -> None:
     assert next(line for line in drawn if "forward" in line).split()[-3:] == ["258", "254", "+4"]
 
 
+@pytest.mark.parametrize(
+    ("newest", "steps"), [(1204, "last 20 steps"), (19, "last 20 steps"), (6, "last 7 steps"), (0, "last step")]
+)
+def test_a_rank_beside_the_others_says_how_many_steps_its_times_are_of(newest: int, steps: str) -> None:
+    made = snapshot(Made(ranks=8, step=newest))
+    assert text_of(peer_lines(made, 3, 54, 20, LOOKS["colour"]))[0].startswith(f"─ ms: {steps} ")
+    assert f" ms: medians of the {steps} " in text_of(against_lines(ViewState(made, LOOKS["colour"]), 3, 100, 12))[0]
+
+
+@pytest.mark.parametrize(
+    ("width", "words"), [(45, " ms: last 20 steps "), (44, " ms: 20 steps "), (40, " ms 20 steps ")]
+)
+def test_a_narrow_table_says_it_in_fewer_words(width: int, words: str) -> None:
+    assert words in text_of(peer_lines(snapshot(Made(ranks=8)), 3, width, 20, LOOKS["colour"]))[0]
+
+
+def test_before_the_first_step_the_times_are_of_no_steps() -> None:
+    made = snapshot(Made(ranks=8))
+    assert made.ranks is not None
+    made.ranks.step[:] = -1
+    assert "step" not in text_of(peer_lines(made, 3, 54, 20, LOOKS["colour"]))[0]
+    assert "step" not in text_of(against_lines(ViewState(made, LOOKS["colour"]), 3, 100, 12))[0]
+
+
 def test_only_the_excess_is_in_the_accent() -> None:
     look = LOOKS["colour"]
     segments = bar((40, 40, 0, 0, 0), 0.0, 80.0, 10, look, Excess(0, 24.0))

@@ -54,7 +54,7 @@ class ContentionFinder:
         hosts = len(run.nodes)
         every = max(1 + (hosts > _EVERY_TICK), -(-hosts // _AT_ONCE))
         self._turn += 1
-        alive, steps = alive_at(run), run.latest.step.tolist()
+        alive, steps = alive_at(run), _steps_of_run(run)
         for place, (node, (frame, heard_at)) in enumerate(run.nodes.items()):
             if (place + self._turn) % every:
                 continue
@@ -84,6 +84,15 @@ class ContentionFinder:
         """Whether its ranks go on while nobody tells of the host."""
         rank = self._members.first(node)
         return rank is not None and bool(run.latest.heard_at[rank] - heard_at > LOST_S)
+
+
+def _steps_of_run(run: Run) -> list[int]:
+    """[world] the step that each rank is in; a rank that counts its own from a restart is in the step of the others."""
+    steps, away = run.latest.step, run.out_of_step()
+    if away.any():
+        steps[away] = steps[~away].max(initial=-1)
+    found: list[int] = steps.tolist()
+    return found
 
 
 def _context(run: Run, figures: ProcessHistory, leaks: dict[int, Leak], found: Sequence[Alert]) -> RunContext:

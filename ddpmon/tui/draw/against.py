@@ -1,4 +1,4 @@
-"""One rank against the others: its phases, and what else differs, over the last 20 steps."""
+"""One rank against the others: its phases over the last steps, and what else differs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ddpmon.report.base_step import noise_ms
 from ddpmon.report.comparison import blamed_phase, others_ms
 from ddpmon.report.peers import difference_words, now_and_then_words, shared_decimals
 from ddpmon.report.verdicts import marked_ranks
+from ddpmon.report.wording import last_steps
 from ddpmon.run.medians import median
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Floats, Ranks
@@ -41,10 +42,16 @@ def against_lines(picture: ViewState, rank: int, width: int, height: int) -> lis
         return fit_all(said, width, height)
     if ranks is None or not 0 <= rank < len(ranks):
         return fit_all([], width, height)
-    lines = [title(f"rank {rank} against the others", "ms: medians of the last 20 steps", width, look)]
+    lines = [title(f"rank {rank} against the others", _over(ranks, rank), width, look)]
     lines.append(_headings(width, look))
     lines += [*_phases(picture, ranks, rank, width), *_more(picture, ranks, rank, width)]
     return fit_all(lines, width, height)
+
+
+def _over(ranks: Ranks, rank: int) -> str:
+    """Which steps the times are of: the other figures are the newest ones."""
+    steps = last_steps(int(ranks.step[rank]))
+    return f"ms: medians of the {steps}" if steps else ""
 
 
 def against_height(picture: ViewState, rank: int) -> int:

@@ -14,7 +14,7 @@ from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
-from ddpmon.tui.draw.zoom import Span
+from ddpmon.tui.draw.zoom import Span, record_span, shared_axis
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -96,6 +96,7 @@ class RankPlots:
         figures: quantity -> the figure of now, of this rank and of the others, for the titles.
         since: the onset that is marked; None without one.
         zoom: how many steps are shown, 0 for all on record.
+        record: the steps that the plots of the run are over.
     """
 
     detail: RankDetail
@@ -103,6 +104,7 @@ class RankPlots:
     figures: Mapping[str, str] = field(default_factory=dict)
     since: int | None = None
     zoom: int = 0
+    record: Span | None = None
 
     def plot(self, metric: Metric, width: int, height: int, whose: str = "") -> list[Line]:
         """Title with the value of now, the line over the band of the others, and the axis of steps with the onset."""
@@ -114,6 +116,7 @@ class RankPlots:
             nothing: Line = [Segment("  nothing of this on record", self.look.dim)]
             return fit_all([title(name, now, width, self.look), nothing], width, height)
         onsets = () if self.since is None else (self.since,)
+        span = shared_axis(span, self.record)
         curve = replace(_curve(course, metric, span), name=name, remark=now, onsets=onsets)
         return plot_lines(zoomed_curve(curve, self.zoom), width, height, self.look)
 
@@ -174,9 +177,8 @@ def rank_plots(
     """
     rows = (compared or compare(picture.snapshot, [detail.rank])).rows
     since = next((finding.since_step for finding in found if finding.since_step is not None), None)
-    return RankPlots(
-        detail, picture.look, _figures(picture.snapshot, detail.rank, rows, picture.look), since, picture.zoom
-    )
+    figures = _figures(picture.snapshot, detail.rank, rows, picture.look)
+    return RankPlots(detail, picture.look, figures, since, picture.zoom, record_span(picture.snapshot))
 
 
 def _figures(snapshot: Snapshot, rank: int, compared: Sequence[Row], look: Look) -> dict[str, str]:

@@ -17,7 +17,6 @@ from ddpmon.tui.draw.bands import Bands
 MISSING = 255
 STOPS = (5, 10, 20, 50, 100)  # percent from which each further level begins; below the first one a cell is calm
 LEVELS = len(STOPS) + 1
-MOSTLY = 0.75  # of the steps on record must be in sight
 Levels = NDArray[np.uint8]
 F32 = NDArray[np.float32]
 
@@ -87,13 +86,14 @@ class Grid:
         levels: [bands, columns] 0 for calm to `LEVELS - 1`, `MISSING` where nothing is known.
         at: [columns] where in the heat's steps each column begins; neighbours may show the same steps.
         stride: steps that share a column.
-        steps: [columns] the first step of each column.
+        steps: [columns] the first step of each column. newest: the last step of the last one.
     """
 
     levels: Levels
     at: Ints
     stride: int
     steps: Ints
+    newest: int
 
     def column_of(self, step: int) -> int:
         """The first column that shows the step; -1 for a step before all."""
@@ -101,11 +101,12 @@ class Grid:
         return place if place < 0 else int(np.searchsorted(self.steps, self.steps[place]))
 
 
-def quantise(heat: Heat, columns: int, bands: Bands) -> Grid:
+def quantise(heat: Heat, columns: int, bands: Bands, named: Ints | None = None) -> Grid:
     """Fold ranks and steps to the room there is, taking the worst of each, and quantise to levels.
 
-    The columns fill the room at every number of steps: the oldest steps that do not fit are left out while these are
-    few, and few steps take several columns each.
+    Of a rank that a finding names what is not known is no calm cell: `named` [at least the highest rank shown + 1] is
+    above 0 for such a rank. The columns fill the room at every number of steps, and show all of them: a cell of one
+    step or several takes several columns where there are few.
     """
     at, stride = _columns(heat.step, columns)
     shown = METRICS[heat.metric]
@@ -113,9 +114,11 @@ def quantise(heat: Heat, columns: int, bands: Bands) -> Grid:
     percent = shown.percent(heat, folded)[:, int(at[0]) :]
     if not shown.rises:
         percent = _folded(percent, bands)
+    if named is not None and bands.folded:
+        _leave_open(percent, heat.values[:, int(at[0]) :], bands, named)
     starts, cells = np.unique(at - at[0], return_inverse=True)
     percent = np.fmax.reduceat(percent, starts, axis=1) if stride > 1 else percent[:, starts]
-    return Grid(_levels(percent)[:, cells], at, stride, heat.step[at])
+    return Grid(_levels(percent)[:, cells], at, stride, heat.step[at], int(heat.step[-1]))
 
 
 def _folded(values: F32, bands: Bands) -> F32:
@@ -127,14 +130,24 @@ def _folded(values: F32, bands: Bands) -> F32:
     return values
 
 
+def _leave_open(percent: F32, values: F32, bands: Bands, named: Ints) -> None:
+    """Make calm cells of [bands, W] unknown in the steps where nothing is known of those of their ranks that are named.
+
+    `values` are [world, W].
+    """
+    for band in np.flatnonzero(np.maximum.reduceat(named[bands.order], bands.starts)).tolist():
+        ranks = bands.ranks(band)
+        unknown = np.isnan(values[ranks[named[ranks] > 0]]).all(axis=0)
+        percent[band, unknown & (percent[band] < STOPS[0])] = np.nan
+
+
 def _columns(step: Ints, columns: int) -> tuple[Ints, int]:
     """Where each column begins, and the steps it holds.
 
-    A column begins at a multiple of the stride, so that columns do not shimmer as steps arrive.
+    A column begins at a multiple of the stride, so that a cell shows the same steps as further ones arrive; the first
+    cell may have fewer, so there is one more than full ones.
     """
-    stride = max(len(step) // columns, 1)
-    if stride * columns < MOSTLY * len(step):
-        stride += 1
+    stride = 1 if len(step) <= columns else -(-len(step) // max(columns - 1, 1))
     starts = np.flatnonzero(np.r_[True, (step[1:] // stride) != (step[:-1] // stride)])[-columns:]
     return starts[np.arange(columns) * len(starts) // columns].astype(np.int64), stride
 

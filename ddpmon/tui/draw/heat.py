@@ -67,7 +67,7 @@ def heat_lines(
     if bands is None:
         name = f"{METRICS[heat.metric].name} by rank and step"
         return fit_all([title(name, "", width, look), *no_match("rank", width, look)], width, height)
-    grid = quantise(heat, max(width - bands.gutter - 1, 1), bands)
+    grid = quantise(heat, max(width - bands.gutter - 1, 1), bands, named_ranks(bands, picture))
     lines = [_title(picture, heat, grid, bands, cursor, width)]
     lines += _rows(grid, bands, picture, width, lines_of_bands(heat, bands, height), cursor)
     lines.append(_axis(grid, picture, bands.gutter, width))
@@ -155,8 +155,9 @@ def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
 def _told(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Cursor) -> str:
     """`rank 5 · step 812 · 14:02:31 · +41 ms, 31 %` of the cell under the cursor."""
     look, column = picture.look, cursor.column(grid)
-    ranks = bands.ranks(min(cursor.band, len(bands.starts) - 1))
-    found = value_at(heat, grid, ranks, column)
+    band = min(cursor.band, len(bands.starts) - 1)
+    ranks = bands.ranks(band)
+    found = None if grid.levels[band, column] == MISSING else value_at(heat, grid, ranks, column)
     if found is None:
         who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
         return f"{who} {look.glyphs.dot} step {count(int(grid.steps[column]))} {look.glyphs.dot} not known"
@@ -280,7 +281,7 @@ def _axis(grid: Grid, picture: ViewState, gutter: int, width: int) -> Line:
     """The steps and times of the ends, and where lasting troubles began; the end of a rewound picture is marked."""
     look, snapshot = picture.look, picture.snapshot
     columns = len(grid.at)
-    first, last = int(grid.steps[0]), int(grid.steps[-1])
+    first, last = int(grid.steps[0]), grid.newest
     end = count(last) if snapshot.replay is None else f"{count(last)} {look.glyphs.cursor}"
     seen = [(grid.column_of(since), since) for since in onsets(snapshot.findings)]
     told = [(at, _dated("", since, picture, width) if at >= 0 else count(since)) for at, since in seen]

@@ -38,7 +38,7 @@ from ddpmon.tui.draw.order import ODD
 from ddpmon.tui.draw.panel import dimmed, no_match, title
 from ddpmon.tui.draw.panel_sizes import HEAT_ROWS_MOST
 from ddpmon.tui.draw.table import HEAD, TableView
-from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, left
+from ddpmon.tui.lines import Line, cells_of, clip, cut, fit, fit_all, joined, left, width_of
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, fills_room
 
@@ -247,9 +247,13 @@ class _Page:
         """The sign of its worst finding; where something stands out on it, a note counts only if it tells of that."""
         finding, look = self.hosts.get(node.node), self.look
         if stands_out and (finding is None or finding.severity == "info"):
-            finding = self.told.get(node.node)
-            return (look.glyphs.mark, look.accent) if finding is None else finding_style(finding, look)
+            return self._told_sign(node)
         return (" ", look.text) if finding is None else finding_style(finding, look)
+
+    def _told_sign(self, node: NodeView) -> tuple[str, Style]:
+        """How what stands out on it is marked: as the worst finding that tells of it, else as what stands out."""
+        finding = self.told.get(node.node)
+        return (self.look.glyphs.mark, self.look.accent) if finding is None else finding_style(finding, self.look)
 
     def _late(self, node: NodeView) -> str | None:
         """Lateness of its latest rank."""
@@ -273,9 +277,8 @@ class _Page:
         states = gpu_states(self.snapshot.ranks, node)
         cells = self._cells(node, states if self.metric.of_gpu is not None else [])
         room = self.width - sheet.lead - sheet.cells * sheet.cell - 2
-        said = [look.clean(words) for words in self._remarks(node, states, room)] if room >= REMARK_LEAST - 2 else []
-        _, style = self._sign(node, stands_out=len(said) > (node.node in self.hosts))
-        return [*cells, Segment(" "), Segment(_fitting(said, room, look) if said else "", style)]
+        said = self._remarks(node, states, room) if room >= REMARK_LEAST - 2 else []
+        return [*cells, Segment(" "), *_fitting(said, room, look)]
 
     def _cells(self, node: NodeView, states: list[GpuState]) -> Line:
         look, sheet, metric = self.look, self.sheet, self.metric
@@ -303,20 +306,26 @@ class _Page:
         finding = self.ranks.worst.get(node.ranks[place]) if place < len(node.ranks) else None
         return finding_style(finding, self.look) if finding else (" ", self.look.text)
 
-    def _remarks(self, node: NodeView, states: list[GpuState], room: int) -> list[str]:
-        """Its worst finding in `room` cells and what else stands out; a finding that is information comes last."""
-        finding, rest = self.hosts.get(node.node), summarise_host(node, self.snapshot.ranks, states)
-        whom = "" if finding is None else who(finding)
-        said = [] if finding is None else [f"{whom}: {what_within(finding, room - len(whom) - 2)}"]
-        return [*rest, *said] if finding is not None and finding.severity == "info" else [*said, *rest]
+    def _remarks(self, node: NodeView, states: list[GpuState], room: int) -> Line:
+        """Its worst finding in `room` cells and what else stands out, in their own colours; information comes last."""
+        finding, look, rest = self.hosts.get(node.node), self.look, summarise_host(node, self.snapshot.ranks, states)
+        tone = self._told_sign(node)[1]
+        others = [Segment(look.clean(words), tone) for words in rest]
+        if finding is None:
+            return others
+        whom = who(finding)
+        words = look.clean(f"{whom}: {what_within(finding, room - len(whom) - 2)}")
+        said = Segment(words, finding_style(finding, look)[1])
+        return [*others, said] if finding.severity == "info" else [said, *others]
 
 
-def _fitting(remarks: list[str], room: int, look: Look) -> str:
+def _fitting(remarks: Line, room: int, look: Look) -> Line:
     """As many remarks as fit, without what they say in brackets where that has no room, and how many are left out."""
-    brief = [re.sub(r" \([^)]*\)", "", remark) for remark in remarks]
-    some = (f"{'; '.join(brief[:count])}; {len(brief) - count} more" for count in range(len(brief) - 1, 0, -1))
-    tries = ("; ".join(remarks), "; ".join(brief), *some, brief[0])
-    return next((words for words in tries if cells_of(words) <= room), clip(brief[0], room, look.glyphs.more))
+    brief = [Segment(re.sub(r" \([^)]*\)", "", text), style) for text, style, _ in remarks]
+    counted = [Segment(f"{len(brief) - count} more", look.dim) for count in range(len(brief))]
+    tries = [remarks, brief, *([*brief[:count], counted[count]] for count in range(len(brief) - 1, 0, -1)), brief[:1]]
+    lines = (joined([[part] for part in parts], Segment("; ", look.dim)) for parts in tries)
+    return next((line for line in lines if width_of(line) <= room), cut(brief[:1], room, Segment(look.glyphs.more)))
 
 
 def _percent(value: float | None) -> str | None:

@@ -13,7 +13,7 @@ from rich.style import Style
 from ddpmon.format import age, count, figure, known, loss_words
 from ddpmon.report.job_progress import progress_words
 from ddpmon.report.verdicts import figures_now
-from ddpmon.snapshot import Floats, JobView, Snapshot
+from ddpmon.snapshot import Floats, JobView, Snapshot, is_over
 from ddpmon.tui.draw.header import LATE_WORD_S
 from ddpmon.tui.lines import Line, fit, joined, width_of
 from ddpmon.tui.theme import Look
@@ -106,9 +106,9 @@ def _extras(job: JobView, look: Look) -> list[Line]:
 
 
 def _is_overdue(snapshot: Snapshot) -> bool:
-    """Whether the next step should have ended by now."""
+    """Whether the next step should have ended by now: none is due once the run has ended."""
     run = snapshot.run
-    if run is None or run.state == "finished" or run.step_age_s is None:
+    if run is None or is_over(run.state) or run.step_age_s is None:
         return False
     return run.step_age_s > max(LATE_WORD_S, 3 * (snapshot.job.step_ms or 0.0) / 1e3)
 

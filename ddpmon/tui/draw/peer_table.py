@@ -17,6 +17,7 @@ from ddpmon.report.peers import (
     difference_words,
     now_and_then_words,
 )
+from ddpmon.report.wording import last_steps
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.findings import one_line
 from ddpmon.tui.draw.panel import title
@@ -24,6 +25,7 @@ from ddpmon.tui.lines import Line, clip, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
 
 NAME, NUMBER, NUMBER_LEAST = 18, 9, 7
+NAMES = (22, 18, 16)  # cells of a figure's name beside one rank, and of the title above, the widest first
 OTHERS_MOST = 13  # cells of the others of marked ranks, where their median is that of 256 of them
 NAME_LEAST = 14  # cells of a figure's name where the ranks need the others
 CELL_LEAST, CELL_MOST = 8, 24  # of a marked rank
@@ -57,10 +59,10 @@ def peer_lines(
     if room < 2:
         return []
     rows = _fitting((compared or compare(snapshot, [rank])).rows, room - 1, [rank], findings)
-    name = NAME if width >= NAME + 3 * NUMBER_LEAST + 2 else NAME_LEAST + 2
+    name = next((cells for cells in NAMES if width >= cells + 3 * NUMBER_LEAST + 2), NAMES[-1])
     number = min(NUMBER, max((width - name - 2) // 3, NUMBER_LEAST))
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
-    lines = [_heading("last 20 steps" if name == NAME else "20 steps", heading, name, width, look)]
+    lines = [_heading(_over(snapshot, rank, name), heading, name, width, look)]
     for row in rows:
         finding = blaming(row, rank, findings)
         style, sign = _tone(row, 0, look, finding)
@@ -77,6 +79,14 @@ def peer_lines(
 
 def _heading(name: str, heading: str, cells: int, width: int, look: Look) -> Line:
     return fit([*title(name, "", cells - 1, look), Segment(f" {heading}", look.dim)], width)
+
+
+def _over(snapshot: Snapshot, rank: int, cells: int) -> str:
+    """Which steps the times are of, in so many cells of a title: the other figures are the newest ones."""
+    steps = "" if snapshot.ranks is None else last_steps(int(snapshot.ranks.step[rank]))
+    brief = steps.removeprefix("last ")
+    said = (f"ms: {steps}", f"ms: {brief}", f"ms {brief}") if steps else ("ms",)
+    return next((words for words in said if len(words) <= cells - 5), said[-1])
 
 
 def _name(row: Row, cells: int, look: Look) -> Line:

@@ -15,6 +15,7 @@ from ddpmon.report.verdicts import figures_now, marked_ranks, onsets
 from ddpmon.snapshot import Floats, Heat, Series, Snapshot
 from ddpmon.tui.draw.panel import no_match, title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
+from ddpmon.tui.draw.zoom import Span, record_span, shared_axis, span_words
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, fills_room
@@ -193,10 +194,22 @@ def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
 
 
 def _completed(picture: ViewState, curve: Curve) -> Curve:
-    """The steps of a curve that the reader has zoomed in on, with the onsets and times of day of its axis, hatched."""
-    shown, snapshot = zoomed_curve(curve, picture.zoom), picture.snapshot
+    """The steps of a curve that the reader has zoomed in on, with the onsets and times of day of its axis, hatched.
+
+    Its title says which part of the run it shows.
+    """
+    snapshot = picture.snapshot
+    shown = zoomed_curve(_on_shared_axis(curve, record_span(snapshot)), picture.zoom)
     times = _times(snapshot, shown.step)
     return replace(shown, onsets=tuple(onsets(snapshot.findings)), times=times, is_filled=True)
+
+
+def _on_shared_axis(curve: Curve, record: Span | None) -> Curve:
+    """The curve over the axis that the plots of the run share, with a word on the part of it where it is one."""
+    if record is None or not len(curve.step):
+        return curve
+    span = shared_axis((float(curve.step[0]), float(curve.step[-1])), record)
+    return replace(curve, span=span, span_words=span_words(span, record) if span[0] > record[0] else "")
 
 
 def _times(snapshot: Snapshot, steps: Floats) -> tuple[tuple[int, str], ...]:

@@ -12,7 +12,7 @@ from ddpmon.format import age, figure, known
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.comparison import blamed_phase, others_ms
 from ddpmon.report.peers import now_and_then_words
-from ddpmon.report.verdicts import firing, marked_ranks
+from ddpmon.report.verdicts import firing, is_past, marked_ranks
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
 from ddpmon.tui.draw.bars import Excess, bar, common_scale, legend
@@ -107,7 +107,7 @@ class _Page:
     ) -> None:
         assert snapshot.ranks is not None
         self.ranks: Ranks = snapshot.ranks
-        self.look, self.chosen = look, chosen
+        self.look, self.chosen, self.is_past = look, chosen, is_past(snapshot)
         self.marked = marked_ranks(snapshot.findings)
         rhythm = any(now_and_then_words(finding, 0) for finding in firing(snapshot.findings))
         self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot), sort, rhythm=rhythm)
@@ -207,10 +207,10 @@ class _Page:
         return Segment(text, style if known(value) else self.look.dim)
 
     def _tone(self, column: Column, rank: int) -> Style:
-        """Figures of a rank that is gone are dim; its age turns to the accent when its word is old."""
+        """Figures of a rank that is gone are dim; while the run lasts, the age of an old word has the accent."""
         look, state = self.look, self.ranks.state[rank]
         if column.key == "age":
-            old = not self.ranks.age_s[rank] < LATE_WORD_S and state != "finished"
+            old = not (self.is_past or self.ranks.age_s[rank] < LATE_WORD_S or state == "finished")
             return look.accent if old else look.dim
         return look.dim if state in GONE else look.text
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from ddpmon.format import count
-from ddpmon.snapshot import Floats, Ints, Timeline
+from ddpmon.snapshot import Floats, Ints, Snapshot, Timeline
 from ddpmon.tui.lines import cells_of
 from ddpmon.tui.view_state import ViewState
 
 LEAST = 10  # steps: fewer show no course
+NEAR, NEAR_LEAST = 0.05, 3.0  # of a plot's steps, and steps, by which its ends may differ from those that all share
 Span = tuple[float, float]  # the first and the last step
 
 
@@ -25,6 +26,27 @@ def steps_on_record(picture: ViewState) -> list[int]:
     steps = [record.step for record in records if record is not None]
     steps += [] if snapshot.detail is None else [snapshot.detail.courses["work"].step]
     return sorted({int(each[-1] - each[0]) + 1 for each in steps if len(each)}, reverse=True)
+
+
+def record_span(snapshot: Snapshot) -> Span | None:
+    """The first and the last step of the run's series and of the heat-map; None before one was read.
+
+    The timeline goes on to steps that few ranks have told of.
+    """
+    steps = [record.step for record in (snapshot.series, snapshot.heat) if record is not None and len(record.step)]
+    return (float(min(each[0] for each in steps)), float(max(each[-1] for each in steps))) if steps else None
+
+
+def shared_axis(span: Span, record: Span | None) -> Span:
+    """The axis of a plot over the steps `span` as the plots of a screen share it: each end is that of the `record`.
+
+    Not where it lies far from there, as of the newest steps of a long run or of a rank that has restarted alone.
+    """
+    if record is None:
+        return span
+    near = max(NEAR * (span[1] - span[0]), NEAR_LEAST)
+    begin, end = (shared if abs(own - shared) <= near else own for own, shared in zip(span, record, strict=True))
+    return begin, end
 
 
 def zoomed(steps: int, on_record: int, by: int) -> int:

@@ -86,8 +86,13 @@ class Canvas(Widget):
         return bool(getattr(self.screen, "faded", False)) and self.id not in _BRIGHT
 
     def _faded(self, line: Line) -> Line:
-        ground = self.background_colors[1].rich_color.get_truecolor()
-        return [Segment(text, _faded(style, ground)) for text, style, _ in line]
+        """The line dim, but for the part under the cursor, which has the background of a raised surface."""
+        ground, raised = self.background_colors[1].rich_color.get_truecolor(), self.app.current_theme.surface
+        here = None if raised is None else Color.parse(raised)
+        return [
+            Segment(text, style if style and style.bgcolor and style.bgcolor == here else _faded(style, ground))
+            for text, style, _ in line
+        ]
 
     def notify_style_update(self) -> None:
         """Paint all lines again: the theme may have changed."""

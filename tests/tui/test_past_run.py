@@ -1,0 +1,85 @@
+"""A run that is over: how it ended comes first, the cursor is seen, and nothing calls for attention."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.color import Color
+from rich.segment import Segment
+
+from ddpmon.snapshot import Link, LinkState, RunState, Snapshot
+from ddpmon.tui.draw.key_figures import figures_line
+from ddpmon.tui.draw.table import HEAD, TableView, table_lines
+from ddpmon.tui.view_state import ViewState
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
+from tests.tui.watched import Fixed, Watched, watch
+
+LOOK = LOOKS["colour"]
+WHY = "the run was killed or crashed: rank 0 ended without a message (pid 77 on node0)"
+LATE = snapshot(Made(ranks=8, straggler=5))
+
+
+def over(state: RunState, link: LinkState = "gone", age_s: float = 30.0) -> Snapshot:
+    """The run with a late rank once it is over, and nobody has spoken for a while."""
+    assert LATE.run is not None
+    assert LATE.ranks is not None
+    run = replace(LATE.run, state=state, step_age_s=age_s)
+    ranks = replace(LATE.ranks, age_s=np.full(8, age_s))
+    return replace(LATE, run=run, ranks=ranks, link=Link(link, WHY if state == "killed" else ""))
+
+
+def test_how_a_run_was_killed_is_the_first_of_its_findings() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("KILLED")
+        await watched.press("5")
+        await watched.until_shown("rank 0: killed or crashed")
+        lines = watched.text().split("\n")
+        (first, second) = [line for line in lines if " CRIT " in line or " WARN " in line]
+        assert first.split()[:7] == ["▸", "CRIT", "rank", "0", "killed", "or", "crashed"]
+        assert "rank 5" in second
+        assert WHY[:60] in watched.text().split("rank 0: killed or crashed")[1], "its evidence says how"
+        assert "dmesg" in watched.text()
+
+    watch(Fixed(over("killed")), act, (80, 24))
+
+
+@pytest.mark.parametrize("state", ["running", "failed", "finished"])
+def test_a_run_that_was_not_killed_has_no_such_finding(state: RunState) -> None:
+    assert ViewState(over(state), LOOK).found == LATE.findings
+
+
+def test_the_row_under_the_cursor_is_not_dim_while_all_others_are() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("KILLED")
+        raised = Color.parse(watched.app.current_theme.surface or "")
+        for keys, who in (((), "node1"), (("3",), "node1"), (("5",), "rank 0")):
+            await watched.press("1", *keys)
+            await watched.until_shown("KILLED")
+            lines = [line for canvas in watched.app.screen.query("Canvas, VirtualTable") for line in canvas.lines]  # type: ignore[attr-defined]
+            rows = [line for line in lines if any(part.style and part.style.bgcolor == raised for part in line)]
+            assert [who in text_of([row])[0] for row in rows] == [True], keys
+            assert not any(is_dim(part) for part in rows[0] if part.style and part.style.bgcolor == raised)
+            assert any(is_dim(part) for line in lines for part in line), "the rest is a memory"
+
+    watch(Fixed(over("killed")), act, (120, 34))
+
+
+def is_dim(part: Segment) -> bool:
+    return bool(part.style and part.style.dim)
+
+
+@pytest.mark.parametrize(
+    ("state", "link", "calls"),
+    [
+        ("running", "live", True), ("failed", "live", False), ("killed", "gone", False), ("finished", "gone", False),
+    ],
+)  # fmt: skip
+def test_old_words_call_for_attention_only_while_a_run_lasts(state: RunState, link: LinkState, calls: bool) -> None:
+    shown = ViewState(over(state, link), LOOK)
+    row = table_lines(shown, TableView(np.arange(8), focused=False), 160, 12)[HEAD]
+    (age,) = [part for part in row if part.text.strip() == "30.0"]
+    assert (age.style == LOOK.accent) is calls
+    assert ("last step 30 s ago" in text_of([figures_line(shown, 160)])[0]) is calls

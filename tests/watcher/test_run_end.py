@@ -1,0 +1,49 @@
+"""How a run came to its end, as a narrow terminal shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpmon.run.model import Run
+from ddpmon.watcher.run_end import store_gone
+from ddpmon.watcher.way import Fate
+from tests.made_frames import columns, rank_frame, run_info
+
+ROOM = 76  # cells of the sentence on a screen of 80
+REFUSED = "no store at tcp://127.0.0.1:29482: Connection refused"
+
+
+def ended(ranks: int, failed: tuple[int, ...] = (), **info: str) -> Run:
+    """A run of so many ranks, some of which have said that they failed."""
+    run = Run(run_info(ranks, **info))
+    for rank in range(ranks):
+        state = "failed" if rank in failed else "running"
+        run.add_rank(rank_frame(rank, 1, columns([0], {"duration": [1.0]}), state=state), 0.0)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "fate", "state", "said"),
+    [
+        (
+            ended(64, host="gpu-node-0017.cluster.example.org"),
+            Fate("killed"),
+            "killed",
+            "the run was killed or crashed: rank 0 ended without a message (pid ",
+        ),
+        (ended(2, (0,)), None, "failed", "rank 1 disappeared without a message, rank 0 ended with an error"),
+        (
+            ended(64, tuple(range(1, 64))),
+            None,
+            "failed",
+            "rank 0 disappeared without a message, ranks 1-63 ended with an error",
+        ),
+        (ended(64, (5,)), None, "failed", "63 ranks (0, 1, 2, ...) disappeared without a message, rank 5 ended "),
+        (ended(64), None, "lost", "it is not known here whether the run has ended: no store at "),
+    ],
+    ids=["killed", "two ranks", "one is mute", "one failed", "nobody knows"],
+)
+def test_80_columns_have_room_for_who_ended_and_how(run: Run, fate: Fate | None, state: str, said: str) -> None:
+    found, sentence = store_gone(run, REFUSED, fate)
+    assert found == state
+    assert sentence[:ROOM].startswith(said)

@@ -144,8 +144,9 @@ def difference_words(own: float, other: float, decimals: int, noise: float = 0.0
     """`+158`, `-375`, `±0`: the difference of two figures as they are shown; ±0 below `noise`, empty where unknown."""
     if not (math.isfinite(own) and math.isfinite(other)):
         return ""
-    text = f"{round(own, decimals) - round(other, decimals):+,.{decimals}f}"
-    return text if abs(own - other) >= noise and any(digit in text for digit in "123456789") else "±0"
+    shown = round(own, decimals) - round(other, decimals)
+    text = f"{shown:+,.{decimals}f}"
+    return text if abs(shown) >= noise and any(digit in text for digit in "123456789") else "±0"
 
 
 def now_and_then_words(finding: Finding | None, width: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -229,7 +230,7 @@ def calm_sentence(snapshot: Snapshot) -> str:
         return f"not confirmed yet: {does(late, 'seem')} to be late; the work of {who} differs by up to {spread:.0f} %"
     if spread > CALM.uneven_pct:
         return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
-    even = f"{who} within {max(spread, 1):.0f} % of their median work"
+    even = f"{who} within {max(math.ceil(spread), 1)} % of their median work"
     return f"{even}; {others:,} cannot be compared" if others else f"{_HEALTHY}{even}"
 
 

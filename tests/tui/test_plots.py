@@ -126,6 +126,15 @@ def test_a_faint_grid_line_at_each_tick_and_hatching_between_the_line_and_0() ->
         assert plain == filled, "without colour the hatching would look like the line"
 
 
+def test_a_value_at_a_tick_lies_on_its_grid_line() -> None:
+    steady = Curve("late", "", np.arange(50.0), np.where(np.arange(50) < 25, 0.0, 100.0), floor=0.0)
+    for height in (5, 6, 9, 14):
+        rows = [line for line in text_of(plot_lines(steady, 60, height, COLOUR))[1:-1] if line[:5].strip()]
+        lowest, highest = (ord(row[place]) - 0x2800 for row, place in ((rows[-1], 12), (rows[0], 55)))
+        assert 0 < lowest <= 0x3F & ~0x09, "between the upper and the lower dots of the cell"
+        assert 0 < highest <= 0x3F & ~0x09
+
+
 def test_a_wide_axis_has_three_times_of_day_and_a_narrow_one_the_first() -> None:
     times = ((25, "10:00:25"), (12, "10:00:12"), (37, "10:00:37"))
     curve = Curve("loss", "", np.arange(50.0), np.arange(50.0), times=times)

@@ -55,15 +55,16 @@ def _filled(low: Floats, high: Floats, every: Sequence[int], rows: int) -> Dots:
     """[layers, 4 * rows, dots across] each column's dots from `low` to `high`, of each layer every so many of them.
 
     Args:
-        low: [layers, dots across] where a column begins: 0 at the bottom, 1 at the top; NaN leaves it empty.
+        low: [layers, dots across] where a column begins: 0 in the middle of the lowest row, where the grid line of that
+            value is, 1 in that of the highest; NaN leaves it empty.
         high: [layers, dots across] where it ends.
         every: of each layer 1 for all dots, or a power of 2 for a hatching.
         rows: of characters.
     """
     most = 4 * rows - 1
     seen = np.isfinite(low) & np.isfinite(high)
-    bottom = np.rint(np.minimum(np.maximum(np.where(seen, low, 0.0), 0.0), 1.0) * most)
-    top = np.where(seen, np.rint(np.minimum(np.maximum(np.where(seen, high, 0.0), 0.0), 1.0) * most), -1.0)
+    low, high = (np.clip(np.where(seen, edge, 0.0), 0.0, 1.0) * 4 * (rows - 1) + 1.5 for edge in (low, high))
+    bottom, top = np.floor(low + 0.5), np.where(seen, np.floor(high + 0.5), -1.0)
     row = np.arange(most, -1, -1)[:, None]
     diagonal = row + np.arange(low.shape[1])
     dots: Dots = (row >= bottom[:, None]) & (row <= top[:, None])

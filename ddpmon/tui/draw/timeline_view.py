@@ -161,7 +161,7 @@ def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) ->
     """The name, the value and the remark of a row; in few lines the remark, or what lies beyond, joins the name."""
     name, remark = track.name, track.remark or beyond
     if rows < 3 and track.noise and track.remark:
-        name = f"{track.remark} late"
+        name = f"latest {track.remark}"
     elif rows < 3 and len(f"{name} {beyond}") < NAME:
         name = f"{name} {beyond}".rstrip()
     return [(name, look.dim), (f"{number} {track.unit}".rstrip(), look.strong), (remark, look.dim)]

@@ -41,6 +41,18 @@ def test_advice_without_room_keeps_its_command_and_whole_clauses() -> None:
         assert lines[-1].strip() == f"→ {said}"
 
 
+def test_the_age_of_the_oldest_word_is_in_sight_at_80_columns_however_many_ranks_there_are() -> None:
+    for ranks, said in ((8, "8/8 ranks · heard 0.4 s ago"), (1024, "1,024/1,024 · 0.4 s")):
+        (8, "8/8 ranks · heard 0.4 s ago"),
+        (1024, "1,024/1,024 · 0.4 s"),
+        (4096, "4,096/4,096 · 0.4 s"),
+    ):
+        made = snapshot(Made(ranks=ranks))
+        assert made.coverage is not None
+        made = replace(made, coverage=replace(made.coverage, oldest_age_s=0.4))
+        assert said in "".join(text_of([header_line(ViewState(made, COLOUR), 80)]))
+
+
 def test_a_long_name_of_a_run_is_cut_with_a_sign() -> None:
     line = "".join(text_of([header_line(ViewState(snapshot(Made(name="a-name-that-is-rather-long")), COLOUR), 60)]))
     assert re.match(r" ddpmon  a-name-[a-z-]*… RUNNING", line)

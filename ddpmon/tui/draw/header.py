@@ -36,9 +36,12 @@ def header_line(picture: ViewState, width: int) -> Line:
     if run is None:
         return fit([*name, Segment(picture.snapshot.link.state, look.dim)], width)
     dot = _dot(look)
-    right = [_state(picture, run), _elapsed(run, look), *_coverage(picture, look)]
+    begins = [_state(picture, run), _elapsed(run, look)]
+    right = [*begins, *_coverage(picture, look)]
     whole = [*right, _cost(picture, look), *_rate(picture)]
-    for parts in (whole[:keep] for keep in range(len(whole), 0, -1)):
+    brief = [*begins, *_coverage(picture, look, brief=True)]
+    full = (whole[:keep] for keep in range(len(whole), len(right) - 1, -1))
+    for parts in (*full, brief, *(right[:keep] for keep in range(len(right) - 1, 0, -1))):
         tail = [*joined(parts, dot), Segment(" ", look.text)]
         if width_of(tail) <= width * TAIL_SHARE:
             break
@@ -88,7 +91,8 @@ def _rate(picture: ViewState) -> list[Line]:
     )
 
 
-def _coverage(picture: ViewState, look: Look) -> list[Line]:
+def _coverage(picture: ViewState, look: Look, *, brief: bool = False) -> list[Line]:
+    """How many ranks report, and how old the oldest word is; brief as `1,024/1,024 · 0.4 s`."""
     coverage = picture.snapshot.coverage
     if coverage is None:
         return []
@@ -99,9 +103,11 @@ def _coverage(picture: ViewState, look: Look) -> list[Line]:
     word = newest if over else coverage.oldest_age_s
     if word is not None and picture.stuck_s is not None:
         word = max(word, picture.stuck_s)  # the picture is that old at least
-    said = f"{'ended' if over else 'heard'} {age(word, look.unknown)} ago"
+    ago = age(word, look.unknown)
+    said = f"{'ended' if over else 'heard'} {ago} ago" if not brief else f"ended {ago}" if over else ago
+    told = f"{coverage.reporting:,}/{coverage.expected:,}{'' if brief else ' ranks'}"
     return [
-        [Segment(f"{coverage.reporting:,}/{coverage.expected:,} ranks", look.dim if whole or over else look.accent)],
+        [Segment(told, look.dim if whole or over else look.accent)],
         [Segment(said, look.dim if calm else look.accent)],
     ]
 

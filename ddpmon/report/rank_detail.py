@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.run.model import Run
+from ddpmon.run.recent import RECENT
 from ddpmon.run.resources import RESOURCES
 from ddpmon.run.step_map import STEPS
 from ddpmon.schema import PHASES
@@ -74,7 +75,8 @@ def _of_steps(run: Run, rank: int, peers: Ints) -> dict[str, Course]:
 def _lateness(run: Run, rank: int, peers: Ints, work: Course) -> Course:
     """Work minus the median work of all others at the same step, also of those that findings name, as in all views.
 
-    `work` has the median of the `peers`, which findings do not name.
+    `work` has the median of the `peers`, which findings do not name. Of the newest steps, which some ranks have
+    not told of yet, no lateness is known: the others there might be just those that are late.
     """
     if not len(work.others):
         return Course(work.step, np.full(len(work.step), np.nan), work.others)
@@ -82,7 +84,18 @@ def _lateness(run: Run, rank: int, peers: Ints, work: Course) -> Course:
     if not np.array_equal(others, peers):
         (table,) = run.rings.takes(("work",), work.step, np.sort(others)).astype(np.float64)
         middle = quantiles(table)[1]
-    return Course(work.step, work.own - middle, work.others - middle)
+    own = np.where(_told(run, work.step, others), work.own, np.nan)
+    return Course(work.step, own - middle, work.others - middle)
+
+
+def _told(run: Run, steps: Ints, ranks: Ints) -> NDArray[np.bool_]:
+    """[len(steps)] False for the newest steps, as far as fewer of these ranks have told of them than usually do."""
+    (table,) = run.rings.takes(("work",), steps[-RECENT:], np.sort(ranks))
+    count = np.isfinite(table).sum(axis=0)
+    found = np.ones(len(steps), np.bool_)
+    late = np.flatnonzero(count >= np.median(count)) if len(count) else count
+    found[len(steps) - len(count) + (int(late[-1]) + 1 if len(late) else 0) :] = False
+    return found
 
 
 def _of_readings(run: Run, rank: int, peers: Ints) -> dict[str, Course]:

@@ -92,6 +92,20 @@ def test_the_lateness_of_the_detail_is_that_of_all_views_also_where_findings_nam
     assert np.median(course.own) < 100.0
 
 
+def test_of_a_step_that_some_ranks_have_not_told_of_no_lateness_is_known() -> None:
+    """The others there may be just those that are late, as the rank is: the plot ended with a lateness of 0."""
+    run, phases = Run(run_info(4)), healthy_phases(4, 40)
+    phases["input"][2:] += 90.0
+    job = MadeJob(phases)
+    for rank in range(4):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 39 if rank < 2 else 40)), 0.0)
+    detail = build_detail(run, 2)
+    assert detail is not None
+    own = detail.courses["lateness"].own
+    assert np.isnan(own).tolist() == [*[False] * 39, True]
+    assert own[:39].min() > 50.0
+
+
 def test_the_last_step_is_as_old_as_the_rank_says_that_knows_best() -> None:
     run, job, nobody = Run(run_info(3)), MadeJob(healthy_phases(3, 40)), np.empty(0, np.int64)
     assert build_run(run, run.ages(0.0), nobody, "", ended=None).step_age_s is None

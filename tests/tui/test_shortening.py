@@ -43,10 +43,6 @@ def test_advice_without_room_keeps_its_command_and_whole_clauses() -> None:
 
 def test_the_age_of_the_oldest_word_is_in_sight_at_80_columns_however_many_ranks_there_are() -> None:
     for ranks, said in ((8, "8/8 ranks · heard 0.4 s ago"), (1024, "1,024/1,024 · 0.4 s")):
-        (8, "8/8 ranks · heard 0.4 s ago"),
-        (1024, "1,024/1,024 · 0.4 s"),
-        (4096, "4,096/4,096 · 0.4 s"),
-    ):
         made = snapshot(Made(ranks=ranks))
         assert made.coverage is not None
         made = replace(made, coverage=replace(made.coverage, oldest_age_s=0.4))

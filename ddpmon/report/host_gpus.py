@@ -18,6 +18,7 @@ LEVELS: tuple[Level, ...] = ("note", "warning", "broken")
 Remark = tuple[Level, str]
 
 FOREIGN = "foreign process"
+_HEARD_S = 5.0  # the process of a rank that was heard before may be gone: it is not hidden. Frames come every second.
 SPINNING_PCT, SPINNING_POWER = 95.0, 0.4  # so busy at so little of its power limit: waiting in a collective
 SLOWED = {
     "hardware slowdown": "slowdown",
@@ -97,7 +98,8 @@ def _state(gpu: GpuFigures, here: tuple[int, ...], ours: ProcessRoles, ranks: Ra
     )
     processes = [_process_of(ranks, rank) for rank in here]
     held = [process.gpu_memory for process in processes]
-    hidden = gpu.processes is not None and apart and any(size != 0 for size in held)
+    is_heard = any(ranks is not None and ranks.age_s[rank] <= _HEARD_S for rank in here)
+    hidden = gpu.processes is not None and apart and is_heard and any(size != 0 for size in held)
     known = [size for size in held if size is not None]
     rest = max(gpu.memory_used - sum(known), 0) if gpu.memory_used is not None and len(known) == len(held) else None
     return GpuState(gpu, here, strange, hidden, rest, foreign_memory(gpu, processes))

@@ -113,6 +113,9 @@ def test_hidden_processes_fall_back_on_memory_that_is_not_ours() -> None:
     ]
     assert remarks(HIDDEN, 2) == ["23.6 GiB not ours"], "a context of ours and its NCCL take 2.5 GiB"
     assert remarks(HIDDEN, 0) == ["hidden"]
+    assert HIDDEN.ranks is not None
+    gone = replace(HIDDEN, ranks=replace(HIDDEN.ranks, age_s=HIDDEN.ranks.age_s + 6.0))
+    assert remarks(gone, 0) == [], "the process of a rank that is no longer heard may be gone"
 
 
 def test_where_processes_are_hidden_nobody_is_called_a_stranger() -> None:

@@ -59,7 +59,8 @@ def together_words(hours: Sequence[float], unit: str) -> str:
     """
     if len(hours) < 2:
         return ""
-    return f"at least {hours_words(max(hours))}, at most {hours_words(sum(hours))} {unit}"
+    least, most = hours_words(max(hours)), hours_words(sum(hours))
+    return f"at least {least}, at most {most} {unit}" if least != most else f"{least} {unit}"
 
 
 def hours_a_day(pct: float, ranks: int) -> float:

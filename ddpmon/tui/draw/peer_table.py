@@ -151,8 +151,10 @@ def marked_lines(
     lines.append([*_hosts(snapshot, shown, name, cell, look), Segment(many, look.dim)])
     most = max(height - HEADS - FIGURES_LEAST, 0)
     said = [one_line(finding, width, look) for finding in _loud(who, findings)[:most]]
-    missing = _missing(len(who) - len(shown), len(found.rows) + len(said) - (height - HEADS), width)
-    rows = _fitting(found.rows, max(height - HEADS - len(said) - len(missing), 0), who, findings)
+    room, missing = height - HEADS - len(said), list[str]()
+    for _ in range(2):  # to say what is missing takes a line or two of the figures
+        missing = _missing(len(who) - len(shown), len(found.rows) - max(room - len(missing), 0), width)
+    rows = _fitting(found.rows, max(room - len(missing), 0), who, findings)
     for row in rows:
         middle = Segment(f"{row.words(row.others, look.unknown):>{len(many)}}", look.dim)
         lines.append(fit([*_compared(row, shown, name, cell, look, findings), middle], width))

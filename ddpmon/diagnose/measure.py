@@ -60,7 +60,8 @@ class LateMeasures(Measures, frozen=True):
         excess_ms: by how much they work longer.
         waits_less_ms: by how much they wait less: as much as they work longer, if the others wait for them.
         phases: of each of `PHASES` by how much it takes them longer.
-        phases_ms: the sum of these, as a mean over the steps.
+        phases_ms: the sum of these, as a mean over the steps or as a median, whichever is more: a mean is lower where
+            another rank is late now and then, and a median misses phases that lie in fewer than half of the steps.
         gc_ms: what the garbage collector takes of them longer, as a mean over the steps.
         samples_ratio: their samples over those of the others, NaN where unknown.
         is_own_pace: whether work and phases are own pace (`diagnose/own_pace.py`) and not as measured.
@@ -132,6 +133,7 @@ class Others:
         ranks = np.array(whom.ranks, np.int64)
         own = self._typical(run, COLUMNS, ranks, "least")
         excess = {name: middle(own[name] - self.normal[name]) for name in COLUMNS}
+        in_phases = np.sum([own[phase] - self.normal[phase] for phase in PHASES], axis=0)
         measures = LateMeasures(
             whom=whom,
             work_ms=middle(own["work"]),
@@ -139,7 +141,7 @@ class Others:
             excess_ms=excess["work"],
             waits_less_ms=_waits_less(self.normal["wait"] - own["wait"], excess["work"]),
             phases=tuple(excess[phase] for phase in PHASES),
-            phases_ms=float(np.mean([own[phase] - self.normal[phase] for phase in PHASES]) * len(PHASES)),
+            phases_ms=max(float(np.mean(in_phases)), middle(in_phases)),
             gc_ms=float(np.mean(own["gc"] - self.normal["gc"])),
             samples_ratio=_ratio(own["samples"], self.normal["samples"]),
             is_own_pace=self._own is not None,

@@ -242,3 +242,13 @@ def test_long_delays_are_told_in_seconds() -> None:
     (finding,) = open_findings(play(MadeJob(phases, transfer_ms=200.0))[-1])
     assert finding.summary.startswith("rank 2 (node0) is late by 4.0")
     assert " s a step, mostly in forward (since step 50)" in finding.summary
+
+
+def test_the_phases_tell_although_another_rank_is_late_now_and_then() -> None:
+    """The mean of the phases of the other rank is so much longer that they seemed not to show the lateness."""
+    phases = healthy_phases(2, 300)
+    phases["backward"][1, ONSET:] += 40.0
+    phases["input"][0, ONSET::5] += 120.0
+    late = next(finding for finding in last_open(MadeJob(phases)) if finding.kind == "straggler")
+    assert (late.ranks, late.phase) == ((1,), "backward")
+    assert "record the durations" not in advice_text(late.advice)

@@ -244,6 +244,11 @@ def _others(ranks: Ranks, who: Sequence[int]) -> list[int]:
 
 
 def _spread(ranks: list[int]) -> list[int]:
-    """Up to `MOST_PEERS` of them, evenly spaced."""
-    count = len(ranks)
-    return ranks if count <= MOST_PEERS else [ranks[place * count // MOST_PEERS] for place in range(MOST_PEERS)]
+    """Up to `MOST_PEERS` of them, evenly spaced, and each a place further within its part.
+
+    Else all might be the first GPUs of their hosts, which other air cools.
+    """
+    count, part = len(ranks), len(ranks) // MOST_PEERS
+    if part == 0:
+        return ranks
+    return [ranks[place * count // MOST_PEERS + place % part] for place in range(MOST_PEERS)]

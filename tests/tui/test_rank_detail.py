@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from ddpmon.machine import ProcessFigures
 from ddpmon.report.peers import compare
@@ -335,3 +336,14 @@ def test_a_comparison_says_what_was_found_in_80_columns(ranks: int) -> None:
     for fact in ("rank 5: late +362 ms", "input", "since step 812", "22 %"):
         assert fact in lines[-2]
     assert " more figure" in lines[-1]
+
+
+def test_the_others_of_many_ranks_are_of_all_places_in_their_hosts() -> None:
+    made = snapshot(Made(ranks=1024, per_node=8, gpu=True))
+    assert made.ranks is not None
+    watts = np.array([600.0 + 10 * (rank % 8) for rank in range(1024)])
+    gpus = enumerate(made.ranks.gpu)
+    gpu = tuple(None if each is None else structs.replace(each, power_w=watts[rank]) for rank, each in gpus)
+    made = replace(made, ranks=replace(made.ranks, gpu=gpu))
+    (power,) = (row for row in compare(made, [341, 0]).rows if row.quantity.name == "GPU power")
+    assert power.others == pytest.approx(np.median(watts), abs=3.0)

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import ClassVar
 
-from rich.color import Color, blend_rgb
+from rich.color import Color
 from rich.color_triplet import ColorTriplet
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.filter import dim_color
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -143,7 +144,8 @@ def _faded(style: Style | None, ground: ColorTriplet) -> Style:
     """Dim, which terminals do to the foreground only: of a cell of two colours both come nearer to the ground."""
     if style is None or style.bgcolor is None or style.color is None:
         return (style or Style.null()) + _FADED
-    front, back = (Color.from_triplet(blend_rgb(each.get_truecolor(), ground)) for each in (style.color, style.bgcolor))
+    colours = (Color.from_triplet(each.get_truecolor()) for each in (style.color, style.bgcolor))
+    front, back = (dim_color(Color.from_triplet(ground), each) for each in colours)
     return Style(color=front, bgcolor=back)
 
 

@@ -349,3 +349,12 @@ def test_the_colour_of_a_cell_is_the_same_at_every_zoom() -> None:
         assert heat is not None
         levels.append(quantise(heat, 100, bands).levels[0, -1])
     assert levels == [4, 4], "50 % above the median of all steps on record"
+
+
+@pytest.mark.parametrize("width", [54, 60, 72])
+def test_a_narrow_map_has_a_brief_legend(width: int) -> None:
+    made = snapshot(Made(ranks=8, straggler=5))
+    title = text_of(heat_lines(ViewState(made, COLOUR), width, 10))[0]
+    for stop in STOPS:
+        assert f"{COLOUR.glyphs.swatch}{stop} " in title
+    assert " x " in title

@@ -116,23 +116,25 @@ def _nothing(look: Look) -> list[Line]:
 
 
 def _title(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Cursor | None, width: int) -> Line:
-    """The longest name that leaves the legend its room; under a cursor what the cell shows."""
-    look, legend = picture.look, _legend(heat, picture.look)
+    """The longest name that leaves the legend its room, or a brief one; under a cursor what the cell shows."""
+    look = picture.look
     names = list(_names(heat, grid, bands))
     if cursor is not None:
         names = [_told(picture, heat, grid, bands, cursor)]
-    room = width - width_of(legend) - 8
-    name = next((name for name in names if len(name) <= room), names[-1])
+    legends = [_legend(heat, look), _legend(heat, look, brief=True)]
+    tries = ((name, legend) for legend in legends for name in names if len(name) + width_of(legend) + 8 <= width)
+    name, legend = next(tries, (names[-1], legends[-1]))
     return title_line(name, legend, width, look)
 
 
-def _legend(heat: Heat, look: Look) -> Line:
-    """`■<5 ■5 ■10 ■20 ■50 ■100 % of a step`."""
+def _legend(heat: Heat, look: Look, *, brief: bool = False) -> Line:
+    """`■<5 ■5 ■10 ■20 ■50 ■100 % of a step`; brief as `■5 ■10 ■20 ■50 ■100 %`."""
     line: Line = []
-    for level, text in enumerate((f"<{STOPS[0]}", *map(str, STOPS))):
+    levels = enumerate((f"<{STOPS[0]}", *map(str, STOPS)))
+    for level, text in list(levels)[brief:]:
         swatch = look.glyphs.swatch if look.smooth else look.glyphs.levels[level]
         line += [Segment(swatch, ink(look.ramp[level])), Segment(f"{text} ", look.dim)]
-    return [*line, Segment(f"% {METRICS[heat.metric].of}", look.dim)]
+    return [*line, Segment("%" if brief else f"% {METRICS[heat.metric].of}", look.dim)]
 
 
 def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:

@@ -237,9 +237,14 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
 
 
 def _others(ranks: Ranks, who: Sequence[int]) -> list[int]:
-    """The other ranks that are there."""
+    """The other ranks that are there; without those of which no lateness is known, where one is known of others.
+
+    These are in other steps than the rest, or have just come back, so that no verdict compares with them either.
+    """
     there = np.flatnonzero(np.isfinite(ranks.work_ms))
     there = there[~np.isin(there, list(who))]
+    compared = there[np.isfinite(ranks.lateness_ms[there])]
+    there = compared if compared.size else there
     return [rank for rank in there.tolist() if ranks.state[rank] not in GONE]
 
 

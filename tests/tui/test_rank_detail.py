@@ -347,3 +347,16 @@ def test_the_others_of_many_ranks_are_of_all_places_in_their_hosts() -> None:
     made = replace(made, ranks=replace(made.ranks, gpu=gpu))
     (power,) = (row for row in compare(made, [341, 0]).rows if row.quantity.name == "GPU power")
     assert power.others == pytest.approx(np.median(watts), abs=3.0)
+
+
+def test_ranks_that_cannot_be_compared_are_not_among_the_others() -> None:
+    """Two of four ranks had restarted, and a rank late by 136 ms was said to work 47 ms longer than the others."""
+    made = snapshot(Made(ranks=8))
+    assert made.ranks is not None
+    late, work = made.ranks.lateness_ms.copy(), made.ranks.work_ms.copy()
+    late[3:], work[3:] = np.nan, work[3:] + 90.0
+    some = replace(made, ranks=replace(made.ranks, lateness_ms=late, work_ms=work))
+    (row,) = (row for row in compare(some, [0]).rows if row.quantity.name == "work")
+    assert row.others == pytest.approx(np.median(work[1:3]))
+    none = replace(made, ranks=replace(made.ranks, lateness_ms=np.full(8, np.nan)))
+    assert compare(none, [0]).others == 7

@@ -24,9 +24,7 @@ _FORMATS = {
     torch.int64: "q",
     torch.int32: "i",
 }
-
-
-_kept: list[Tensor] = []  # the pinned memory, for the life of the process: see `DeviceCopies`
+_kept: list[Tensor] = []  # the pinned memory of all monitors of this process: see `DeviceCopies`
 
 
 class DeviceCopies:
@@ -35,8 +33,8 @@ class DeviceCopies:
     The memory holds the last 2,048 copies, which the publisher reads long before they are overwritten. A plain tensor
     is copied by the driver: torch's own `copy_` took most of the 71 µs that a logged loss cost in a step on an H100
     (docs/measured/gpu.md). Nothing is copied while the stream is being captured: the copy would become a part of the
-    user's CUDA graph. The memory is never given back: torch does not know of the copies that are still on their way,
-    and would let the user's own tensors have it. All monitors of a process take turns with it.
+    user's CUDA graph. The memory (16 KiB for each `attach`) is never given back: torch does not know of the copies that
+    are still on their way, and would let the user's own tensors have it.
 
     Args:
         clock: of the model's device.
@@ -48,11 +46,12 @@ class DeviceCopies:
     plain: tuple[type, ...] = (Tensor,)
 
     def __init__(self, clock: CudaClock) -> None:
-        if not _kept:  # on the CPU whatever the user's default device is
-            pinned = torch.cuda.is_available()
-            _kept.append(torch.empty(_SLOTS, dtype=torch.float64, device="cpu", pin_memory=pinned))
-        self._floats = _kept[0].view(torch.float32)
-        self._address = _kept[0].data_ptr()
+        # On the CPU whatever the user's default device is.
+        pinned = torch.cuda.is_available()
+        buffer = torch.empty(_SLOTS, dtype=torch.float64, device="cpu", pin_memory=pinned)
+        _kept.append(buffer)
+        self._floats = buffer.view(torch.float32)
+        self._address = buffer.data_ptr()
         self.bytes: Any = (ctypes.c_char * (_SLOTS * _SLOT_BYTES)).from_address(self._address)
         self._clock = clock
         self._events: list[Any] = [None] * _SLOTS

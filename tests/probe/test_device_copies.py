@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -104,15 +105,19 @@ def test_a_subclass_of_a_tensor_is_copied_by_torch(monkeypatch: pytest.MonkeyPat
     assert driver.copied == 0, "it may have no memory of its own"
 
 
-def test_the_memory_for_copies_outlives_a_monitor_whose_copies_may_be_on_their_way(
+def test_no_other_monitor_gets_the_memory_of_one_whose_copies_may_be_on_their_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     device = stand_in(monkeypatch)
-    first, second = device_copies(), device_copies()
-    handle = first.take(on_device(2.5))
-    assert ctypes.addressof(first.bytes) == ctypes.addressof(second.bytes)
+    first = device_copies()
+    handle, place = first.take(on_device(2.5)), ctypes.addressof(first.bytes)
+    second = device_copies()
+    second.take(on_device(7.5))
     device.passed = True
-    assert handle.value() == 2.5
+    assert handle.value() == 2.5, "the publisher of the first one reads its last steps meanwhile"
+    del first, handle
+    gc.collect()
+    assert place not in {ctypes.addressof(device_copies().bytes) for _ in range(100)}
 
 
 def test_what_has_no_memory_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:

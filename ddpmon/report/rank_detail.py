@@ -93,8 +93,8 @@ def _told(run: Run, steps: Ints, ranks: Ints) -> NDArray[np.bool_]:
     (table,) = run.rings.takes(("work",), steps[-RECENT:], np.sort(ranks))
     count = np.isfinite(table).sum(axis=0)
     found = np.ones(len(steps), np.bool_)
-    late = np.flatnonzero(count >= np.median(count)) if len(count) else count
-    found[len(steps) - len(count) + (int(late[-1]) + 1 if len(late) else 0) :] = False
+    told = np.flatnonzero(count >= np.median(count)) if len(count) else count
+    found[len(steps) - len(count) + (int(told[-1]) + 1 if len(told) else 0) :] = False
     return found
 
 

@@ -81,49 +81,40 @@ def test_the_rank_that_stops_the_run_is_named_beside_one_whose_reports_were_miss
     assert lost == [("critical", (6,), 399), ("warning", (1,), 99)]
 
 
-def test_the_step_of_a_lost_rank_that_had_restarted_alone_is_none_of_the_runs() -> None:
-    job = MadeJob(healthy_phases(4, 600))
-    run, judge = Run(run_info(4)), Judge()
+def lost_in(ticks: range, alive: Callable[[int], int], is_again: Callable[[int, int], bool]) -> Finding:
+    """The finding on lost ranks at the end.
+
+    Args:
+        ticks: those that the watcher sees.
+        alive: how many ranks are heard at a tick.
+        is_again: whether a rank has restarted by a tick, at tick 20, so that it counts its steps from there.
+    """
+    job, run, judge = MadeJob(healthy_phases(4, 700)), Run(run_info(4)), Judge()
     findings: tuple[Finding, ...] = ()
-    for tick in range(50):
-        for rank in range(4 if tick < 30 else 3):
-            again = rank == 3 and tick >= 20  # it counts its steps from the beginning
+    for tick in ticks:
+        for rank in range(alive(tick)):
+            again = is_again(rank, tick)
             first = 10 * (tick - 20) if again else 10 * tick
             part = job.columns(rank, first, first + 10)
             run.add_rank(rank_frame(rank, tick, part, pid=900 if again else 100 + rank, step_s=0.1), float(tick))
         run.settle(float(tick))
         findings = in_words(judge(run, run.ages(float(tick))))
     (lost,) = (finding for finding in open_findings(findings) if finding.kind == "rank_lost")
+    return lost
+
+
+def test_the_step_of_a_lost_rank_that_had_restarted_alone_is_none_of_the_runs() -> None:
+    lost = lost_in(range(50), lambda tick: 4 if tick < 30 else 3, lambda rank, tick: rank == 3 and tick >= 20)
     assert (lost.ranks, lost.since_step) == ((3,), None)
 
 
 def test_a_watcher_that_came_after_a_restart_does_not_take_the_step_of_a_lost_rank_for_one_of_the_run() -> None:
-    job = MadeJob(healthy_phases(4, 600))
-    run, judge = Run(run_info(4)), Judge()
-    findings: tuple[Finding, ...] = ()
-    for tick in range(25, 50):
-        for rank in range(4 if tick < 30 else 3):
-            first = 10 * (tick - 20) if rank == 3 else 10 * tick
-            run.add_rank(rank_frame(rank, tick, job.columns(rank, first, first + 10), step_s=0.1), float(tick))
-        run.settle(float(tick))
-        findings = in_words(judge(run, run.ages(float(tick))))
-    (lost,) = (finding for finding in open_findings(findings) if finding.kind == "rank_lost")
+    lost = lost_in(range(25, 50), lambda tick: 4 if tick < 30 else 3, lambda rank, _tick: rank == 3)
     assert (lost.ranks, lost.since_step) == ((3,), None)
 
 
 def test_the_run_goes_on_while_the_rank_that_did_not_restart_with_the_lost_ones_finishes_steps() -> None:
-    job = MadeJob(healthy_phases(4, 700))
-    run, judge = Run(run_info(4)), Judge()
-    findings: tuple[Finding, ...] = ()
-    for tick in range(60):
-        for rank in range(4 if tick < 40 else 1):
-            again = rank > 0 and tick >= 20  # they count their steps from the beginning
-            first = 10 * (tick - 20) if again else 10 * tick
-            part = job.columns(rank, first, first + 10)
-            run.add_rank(rank_frame(rank, tick, part, pid=900 if again else 100 + rank, step_s=0.1), float(tick))
-        run.settle(float(tick))
-        findings = in_words(judge(run, run.ages(float(tick))))
-    (lost,) = (finding for finding in open_findings(findings) if finding.kind == "rank_lost")
+    lost = lost_in(range(60), lambda tick: 4 if tick < 40 else 1, lambda rank, tick: rank > 0 and tick >= 20)
     assert (lost.ranks, lost.severity) == ((1, 2, 3), "warning")
     assert not stops_job(lost)
 

@@ -78,7 +78,8 @@ class Leads:
         if not known or len(self._waits) == _MOST_WAITS:
             return (*own, *UNKNOWN[:5], behind, math.nan)
         # The usual case of a rank in step: the device has not waited before the host had launched everything.
-        is_free = not self._waits or self._waits[0][0] >= step.ends + self._base
+        ends = step.ends + self._base
+        is_free = all(since >= ends for since, _ in self._waits)  # out of order where the device's clock went back
         held = _NOT_HELD if is_free and len(step.phases) == len(NAMED) else _by_phase(step, self._held)
         return (*own, *held, behind, step.forward[1] - step.forward[0] - self._base)
 

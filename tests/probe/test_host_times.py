@@ -142,6 +142,15 @@ def test_no_time_is_negative_where_device_and_host_disagree() -> None:
         assert min(known) >= 0
 
 
+def test_a_wait_holds_the_host_up_although_an_earlier_one_lies_ahead_since_the_clock_went_back() -> None:
+    rank = Rank()
+    rank.take(host=0, device=1000, wait=5)
+    rank.take(host=6, device=900, wait=5)
+    rank.take(host=12, device=911, wait=1)
+    third = rank.rows()[2]
+    assert sum(third[f"held_{name}"] for name in PHASES) > 1
+
+
 def test_a_host_clock_has_no_columns_of_the_host() -> None:
     recorder = EventLog(CpuClock(), LossReader(), fail)
     draft = draft_of(recorder)

@@ -43,7 +43,7 @@ def train(way: str, folder: Path, rehearse: bool) -> Path:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(_ROOT), "XDG_RUNTIME_DIR": str(folder)}
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "XDG_RUNTIME_DIR": str(folder)}
     dump = folder / f"{way}.json"
     steps = f"--steps={_REHEARSED_STEPS if rehearse else _STEPS}"
     backend = f"--backend={'gloo' if rehearse else 'nccl'}"

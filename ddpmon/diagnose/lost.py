@@ -14,7 +14,6 @@ from ddpmon.diagnose.late_policy import ALERTS
 from ddpmon.diagnose.step_matrix import lost_ranks
 from ddpmon.diagnose.stop_policy import COVERAGE
 from ddpmon.diagnose.tick import Tick
-from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 from ddpmon.run.recent import RECENT
 
@@ -215,7 +214,7 @@ def _usual_s(tick: Tick, others: NDArray[np.bool_]) -> float:
     durations = tick.steps.job("duration")
     if durations.size:
         return float(np.median(durations[-RECENT:])) / 1e3
-    return float(median(tick.run.rings.of("duration", np.flatnonzero(others)))) / 1e3
+    return tick.run.rings.usual_ms(np.flatnonzero(others)) / 1e3
 
 
 def _others(tick: Tick, lost: NDArray[np.int64]) -> NDArray[np.bool_]:

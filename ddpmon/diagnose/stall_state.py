@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.stop_policy import STALL
 from ddpmon.diagnose.waiting import WAITING, Frames, Waits, in_named_phase, waits, who_waits
 from ddpmon.parts import Flight
-from ddpmon.run.medians import median
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import HANDED_S, RankFrame
 
@@ -103,7 +102,7 @@ def _stopped(run: Run, frames: Sequence[tuple[int, RankFrame]]) -> list[RankFram
 
 def _step_s(run: Run, rank: int) -> float:
     """The rank's median step, 0 before its first."""
-    return float(np.nan_to_num(median(run.rings.of("duration", [rank])))) / 1e3
+    return float(np.nan_to_num(run.rings.usual_ms([rank]))) / 1e3
 
 
 def _untold_s(run: Run, rank: int) -> float:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.run.latest_frames import LatestFrames
-from ddpmon.run.medians import median
 from ddpmon.run.recent import RECENT
 from ddpmon.run.rings import I64, Rings
 
@@ -43,8 +42,9 @@ def out_of_step(latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
 
 
 def _at_other_steps(latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
-    """[world] the ranks that are far from the largest group, even if they have gone on since they were heard.
+    """[world] the ranks that are far from the largest group, even if they have gone on since their last step.
 
+    So a rank that only stands still while the others go on is none of them: it would be with them by its last step.
     Ranks that have ended are never among them: the others may go on without these.
     """
     found, step = np.zeros(len(latest.restarts), np.bool_), latest.step
@@ -52,13 +52,13 @@ def _at_other_steps(latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
     if not ranks.size or step[ranks].max() - step[ranks].min() <= RECENT:  # the usual case
         return found
     silent_s = np.nanmax(latest.heard_at[ranks]) - latest.heard_at[ranks]
-    heard = silent_s <= away_s
+    heard, still_s = silent_s <= away_s, silent_s + np.nan_to_num(latest.step_s[ranks])
     step_s = _usual_step_ms(ranks[heard], rings) / 1e3
     if np.isnan(step_s):
         return found
     at_s, apart_s = step[ranks] * step_s, max(away_s, RECENT * step_s)
-    low, high = _largest_group((at_s + silent_s)[heard], apart_s)
-    found[ranks] = (at_s + silent_s < low - apart_s) | (at_s > high + apart_s)
+    low, high = _largest_group((at_s + still_s)[heard], apart_s)
+    found[ranks] = (at_s + still_s < low - apart_s) | (at_s > high + apart_s)
     return found
 
 
@@ -104,5 +104,5 @@ def _elsewhere(found: Flags, peers: I64, latest: LatestFrames, rings: Rings, awa
 
 def _usual_step_ms(ranks: I64, rings: Rings) -> float:
     """Of some of these ranks if they tell, else of all."""
-    some = float(median(rings.of("duration", ranks[:: -(-len(ranks) // _PEERS)])))
-    return float(median(rings.of("duration", ranks))) if np.isnan(some) else some
+    some = rings.usual_ms(ranks[:: -(-len(ranks) // _PEERS)])
+    return rings.usual_ms(ranks) if np.isnan(some) else some

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.run.medians import median
 from ddpmon.schema import HOST_COLUMNS, StepColumns
 
 F16 = NDArray[np.float16]
@@ -219,6 +220,10 @@ class Rings:
     def of(self, name: str, ranks: I64 | Sequence[int]) -> F32:
         """[len(ranks), capacity] one of the columns that are sent, slot by slot; its step is in `step`."""
         return _whole(self._column[name][ranks])
+
+    def usual_ms(self, ranks: I64 | Sequence[int]) -> float:
+        """The median duration of the steps on record of these ranks, NaN where they have none."""
+        return median(np.where(self.step[ranks] >= 0, self.of("duration", ranks), np.float32(np.nan)))
 
     def present(self, steps: I64, who: I64 | None = None) -> NDArray[np.bool_]:
         """[ranks, len(steps)] whether the rank has a record of the step; not to be written."""

@@ -167,9 +167,9 @@ def test_beside_a_lost_or_failed_rank_there_is_nothing_to_add() -> None:
 
 @pytest.mark.parametrize(("step_ms", "behind"), [(93.0, 20), (10.0, 150)])
 def test_what_a_silent_rank_did_after_its_last_word_is_allowed_for(step_ms: float, behind: int) -> None:
-    steps = columns(range(300), {"duration": [step_ms] * 300})
-    before = {"steps": columns(range(300 - behind), {"duration": [step_ms] * (300 - behind)}), "phase_s": 0.1}
-    waits = waiter(flight(33, 32), steps=steps)
+    took = [30_000.0] + [step_ms] * 299  # the first step is as long as it likes
+    before = {"steps": columns(range(300 - behind), {"duration": took[: 300 - behind]}), "phase_s": 0.1}
+    waits = waiter(flight(33, 32), steps=columns(range(300), {"duration": took}))
     alert = only(judge(waits, before, waits, silent={1: 6.0}))
     assert (alert.kind, alert.ranks) == ("hang", (1,))
     assert judge(waits, before, waits, silent={1: 12.0}) == []  # as a lost rank it is spoken of elsewhere

@@ -162,3 +162,25 @@ def test_a_rank_that_is_behind_since_nothing_was_heard_of_it_is_not_out_of_step(
         frames = [rank_frame(rank, tick, job.columns(rank, 0, 10 * tick + 10)) for rank in range(4 if tick < 5 else 3)]
         run.add_ranks(frames, 1.1 * tick, {})
         assert not run.out_of_step().any()
+
+
+def test_ranks_that_send_at_other_moments_are_not_out_of_step_however_long_the_first_step_was() -> None:
+    phases = healthy_phases(4, 1000)
+    phases["forward"][:, 0] += 30_000.0
+    job, run = MadeJob(phases), Run(run_info(4))
+    for tick in range(1, 30):
+        for rank in range(4):
+            run.add_rank(rank_frame(rank, tick, job.columns(rank, 0, 30 * tick - 10 * rank), step_s=0.0), float(tick))
+        run.settle(float(tick))
+        assert not run.out_of_step().any()
+
+
+def test_a_rank_that_stands_still_while_the_others_go_on_is_not_out_of_step() -> None:
+    job, run = MadeJob(healthy_phases(4, 600)), Run(run_info(4))
+    for tick in range(60):
+        for rank in range(4):
+            stood_s = max(0.0, tick - 20.0) if rank == 3 else 0.0
+            last = 10 * (20 if stood_s else tick) + 10
+            run.add_rank(rank_frame(rank, tick, job.columns(rank, last - 10, last), step_s=stood_s), float(tick))
+        run.settle(float(tick))
+        assert not run.out_of_step().any()

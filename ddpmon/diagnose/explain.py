@@ -197,7 +197,7 @@ def _clocks(
     clocks: dict[str, tuple[float, ...]] = {}
     if not on_cpu and not _is_paced_by_its_host(alert):
         clocks["clock"] = tuple(_clock(run, who) for who in asked)
-    if on_cpu or (isinstance(late, LateMeasures) and {late.launch_ms, late.launch_most_ms} != {None}):
+    if on_cpu or (isinstance(late, LateMeasures) and late.may_launch_slowly):
         clocks["cpu_clock"] = tuple(median(figures.mean("mhz", who, alert.since_step or 0)) for who in asked)
     known = {name: pair for name, pair in clocks.items() if all(mhz > 0 for mhz in pair) and longer > 0}
     return {name: (peers / own - 1) / longer for name, (own, peers) in known.items()}

@@ -104,6 +104,11 @@ class LateMeasures(Measures, frozen=True):
     beside: tuple[int, ...] = ()
     process: RankProcess | None = None
 
+    @property
+    def may_launch_slowly(self) -> bool:
+        """Whether their GPUs wait for their CPUs, or may do so."""
+        return self.launch_ms is not None or self.launch_most_ms is not None
+
     def excess_of(self, phase: str) -> float:
         """By how much ms the phase takes them longer."""
         return self.phases[PHASES.index(phase)]

@@ -120,6 +120,24 @@ def test_no_other_monitor_gets_the_memory_of_one_whose_copies_may_be_on_their_wa
     assert place not in {ctypes.addressof(device_copies().bytes) for _ in range(100)}
 
 
+def test_a_number_is_unknown_as_soon_as_a_later_one_takes_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, copies, read = stand_in(monkeypatch), device_copies(), list[float]()
+    device.passed = True
+    first = copies.take(on_device(1.0))
+    for _ in range(2047):
+        copies.take(on_device(2.0))
+    assert first.value() == 1.0
+    record = CudaClock.record
+
+    def reading(clock: CudaClock, event: Any) -> Any:
+        read.append(first.value())
+        return record(clock, event)
+
+    monkeypatch.setattr(CudaClock, "record", reading)
+    copies.take(on_device(7.0))
+    assert str(read) == "[nan]"
+
+
 def test_what_has_no_memory_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_value: OnDevice) -> OnDevice:
         raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")

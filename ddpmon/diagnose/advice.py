@@ -15,7 +15,7 @@ from ddpmon.diagnose.late_policy import LATENESS
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.tick import Tick
 from ddpmon.machine import GpuFigures
-from ddpmon.run.medians import middle
+from ddpmon.run.medians import middle, some_of
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 from ddpmon.schema import RunInfo
@@ -224,7 +224,7 @@ def _facts(run: Run, matrix: StepMatrix, end: int) -> Facts:
 
 def _typical(run: Run, name: str, steps: I64, ranks: I64) -> float:
     """What the typical rank spends a step: the lower median, so that of two ranks a late one is not half of it."""
-    asked = ranks[:: -(-len(ranks) // LATENESS.sampled_ranks)]
+    asked = some_of(ranks, LATENESS.sampled_ranks)
     place = (len(asked) - 1) // 2
     return middle(np.partition(np.nan_to_num(run.rings.take(name, steps, asked)), place, axis=0)[place])
 

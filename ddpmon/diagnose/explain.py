@@ -20,7 +20,7 @@ from ddpmon.diagnose.measure import LateMeasures
 from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.run.limits import POWER_CAP
-from ddpmon.run.medians import median, middle
+from ddpmon.run.medians import median, middle, some_of
 from ddpmon.run.model import Run
 
 
@@ -162,7 +162,7 @@ def _waits(
         if np.isnan(own):
             continue
         if others.size and not whole:
-            usual = median(figures.mean(name, others[:: _every(others)], since))
+            usual = median(figures.mean(name, some_of(others, CAUSE.sampled_ranks), since))
         if np.isnan(usual):
             usual = median(figures.usual(name, ranks, since))
         if name == "throttled" and np.isnan(usual):
@@ -189,7 +189,7 @@ def _clocks(
     That of the GPU where a GPU is late, and that of the CPU where its CPU paces it, or where there is no GPU; both
     where the CPU may pace it.
     """
-    asked = (ranks, others[:: _every(others)])
+    asked = (ranks, some_of(others, CAUSE.sampled_ranks))
     late = alert.measures
     usual = late.others_work_ms if isinstance(late, LateMeasures) else 0.0
     longer = late.excess_ms / usual if isinstance(late, LateMeasures) and usual > 0 else 0.0
@@ -201,11 +201,6 @@ def _clocks(
         clocks["cpu_clock"] = tuple(median(figures.mean("mhz", who, alert.since_step or 0)) for who in asked)
     known = {name: pair for name, pair in clocks.items() if all(mhz > 0 for mhz in pair) and longer > 0}
     return {name: (peers / own - 1) / longer for name, (own, peers) in known.items()}
-
-
-def _every(others: NDArray[np.int64]) -> int:
-    """Of very many, some tell for all."""
-    return max(1, len(others) // CAUSE.sampled_ranks)
 
 
 def _clock(run: Run, ranks: NDArray[np.int64]) -> float:

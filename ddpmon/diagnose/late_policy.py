@@ -311,7 +311,7 @@ class CausePolicy(Struct, frozen=True):
         met_share: share of a job's ranks that a reason must act on to slow the whole job. Chosen: half of them.
         stopped_pct: percent of the time that a quota must stop a thread for longer than usual, so that its waiting for
             a CPU is the quota's doing, too. Chosen, not measured.
-        sampled_ranks: about how many ranks tell for the others. Chosen to bound the computation in large runs.
+        sampled_ranks: how many ranks at most tell for the others. Chosen to bound the computation in large runs.
     """
 
     some_share: float = 0.3

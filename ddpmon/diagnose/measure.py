@@ -13,7 +13,7 @@ from ddpmon.diagnose.alert import Measures
 from ddpmon.diagnose.late_policy import LATENESS, OWN_PACE, SUSTAINED
 from ddpmon.diagnose.own_pace import OwnPaces
 from ddpmon.diagnose.step_matrix import StepMatrix
-from ddpmon.run.medians import median, middle, middles
+from ddpmon.run.medians import median, middle, middles, some_of
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
 from ddpmon.schema import PHASES
@@ -130,7 +130,7 @@ class Others:
     ) -> None:
         self.steps = steps
         self._own = own
-        self._asked = peers[:: -(-len(peers) // LATENESS.sampled_ranks)]
+        self._asked = some_of(peers, LATENESS.sampled_ranks)
         self.normal = self._typical(run, columns, self._asked, "most")
 
     def compare(self, run: Run, whom: Whom) -> LateMeasures:

@@ -6,7 +6,7 @@ import numpy as np
 
 from ddpmon.diagnose.late_policy import LATENESS
 from ddpmon.lru import LruDefaultDict
-from ddpmon.run.medians import middles
+from ddpmon.run.medians import middles, some_of
 from ddpmon.run.rings import F32, I64
 
 _SETS = 8  # of suspects; a tick asks for those of each kind of alert, and for each late host or rank without the others
@@ -67,5 +67,5 @@ def _figures(work: F32, suspects: I64) -> F32:
     """[2, k] the normal and the longest."""
     healthy = np.delete(work, suspects, axis=0)
     peers = healthy if len(healthy) else work
-    normal = middles(peers[:: -(-len(peers) // LATENESS.sampled_ranks)].T)
+    normal = middles(some_of(peers, LATENESS.sampled_ranks).T)
     return np.stack([normal, healthy.max(axis=0, initial=0)])

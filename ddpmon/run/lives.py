@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.run.latest_frames import LatestFrames
+from ddpmon.run.medians import some_of
 from ddpmon.run.recent import RECENT
 from ddpmon.run.rings import I64, Rings
 
@@ -104,5 +105,5 @@ def _elsewhere(found: Flags, peers: I64, latest: LatestFrames, rings: Rings, awa
 
 def _usual_step_ms(ranks: I64, rings: Rings) -> float:
     """Of some of these ranks if they tell, else of all."""
-    some = rings.usual_ms(ranks[:: -(-len(ranks) // _PEERS)])
+    some = rings.usual_ms(some_of(ranks, _PEERS))
     return rings.usual_ms(ranks) if np.isnan(some) else some

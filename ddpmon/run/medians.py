@@ -103,6 +103,16 @@ def median(values: Array) -> float:
     return middle(known) if known.size else float("nan")
 
 
+def some_of(ranks: Array, most: int) -> Array:
+    """At most `most` of some ranks in ascending order, evenly spaced: those that stand for all of them.
+
+    Each lies a place further within its part of the ranks. Else all of them might be the first GPUs of their hosts,
+    which other air cools.
+    """
+    count, place = len(ranks), np.arange(most)
+    return ranks if count <= most else ranks[place * count // most + place % (count // most)]
+
+
 class Peers(NamedTuple):
     """What every rank is compared with at each step: the median of the other ranks (leave-one-out), [steps] each.
 

@@ -81,13 +81,19 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def _moment(picture: ViewState, step: int) -> str:
-    """`14:00:52, step 702`, and whether that is now or the run's last one; how long ago, while no step is heard of."""
+    """`14:00:52, step 702`, and whether that is now or the run's last one; how long ago, while no step is heard of.
+
+    The last one is the run's, although not all ranks have told of it.
+    """
     snapshot = picture.snapshot
+    run = snapshot.run
+    ended = run is not None and is_over(run.state)
+    if run is not None and run.step is not None and ended and snapshot.replay is None:
+        step = run.step
     ago = seconds_since(snapshot, step)
     clock = time_of_day(wall_of(snapshot, step))
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
     behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
-    ended = snapshot.run is not None and is_over(snapshot.run.state)
     is_heard = snapshot.link.state == "live" and picture.stuck_s is None and not is_standing_still(snapshot)
     now = "the last one" if ended else "live" if is_heard and _is_of_now(snapshot, step) else f"{age(ago)} ago"
     live = f", {now}" if snapshot.replay is None and ago is not None else ""

@@ -15,7 +15,7 @@ from ddpmon.snapshot import Finding, Snapshot, Timeline
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import APART
 from ddpmon.tui.draw.zoom import Span
-from ddpmon.tui.lines import wrap
+from ddpmon.tui.lines import clip_words
 from ddpmon.tui.theme import Look
 
 _LEAST_WORDS = 11  # cells of words that are cut: `rank 1023 …`
@@ -108,9 +108,7 @@ class _Axis(NamedTuple):
         room = right if right >= min(left, len(event.words)) else left
         if not before <= column < after or room < least:
             return False
-        words = event.words
-        if len(words) > room:
-            words = f"{wrap(words, room - len(self.more) - 1)[0]} {self.more}"
+        words = clip_words(event.words, room, self.more)
         text = f"{event.sign} {words}" if room == right else f"{words} {event.sign}"
         row.append((column if room == right else column + 1 - len(text), text, event.is_loud))
         return True

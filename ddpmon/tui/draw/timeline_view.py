@@ -27,7 +27,7 @@ from ddpmon.tui.view_state import ViewState
 
 NAME = 15  # cells of a row's name and value
 FRAME, TRACK_MOST = 4, 14  # lines of title, events and axis; the most lines of a row
-EVENT_ROWS = 2  # of findings and of the phases that the user named
+EVENT_ROWS, EVENT_SHARE = 2, 6  # of findings and of the phases that the user named: so many, or a sixth of the lines
 LOW = 18  # lines from which on a row has two at least
 HIDDEN, EXPOSED = "█", "▒"
 
@@ -67,7 +67,8 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     at = int(np.clip(np.searchsorted(timeline.step, moment), 0, len(timeline.step) - 1))
     told = _newest_told(timeline, at)
     cursor = column_of(timeline.step[at], span, columns) if shown.replay is not None else None
-    room = max(height - 2 - 4 * max((height - 2 - EVENT_ROWS) // 4, 1), 1)
+    most = max(EVENT_ROWS, height // EVENT_SHARE)
+    room = max(height - 2 - 4 * max((height - 2 - most) // 4, 1), 1)
     events = event_rows(whole, timeline, span, columns, room, look)
     rows = max((height - 2 - len(events)) // 4, 1)
     words = span_words(span, (float(timeline.step[0]), float(timeline.step[-1])))

@@ -195,21 +195,36 @@ def column_of(metric: Metric) -> str:
     return "" if metric == "lateness" or metric in _RESOURCES else metric
 
 
-def build_heat(run: Run, newest: NewestSteps, metric: Metric = "lateness") -> tuple[Heat, Heat | None]:
-    """Lateness by rank and step over the newest steps, and another metric where one is asked for."""
+def build_heat(
+    run: Run, newest: NewestSteps, metric: Metric = "lateness", *, is_over: bool = False
+) -> tuple[Heat, Heat | None]:
+    """Lateness by rank and step over the newest steps, and another metric where one is asked for.
+
+    It ends with the newest step that most ranks have told of. Of a run that `is_over` it ends with the run's last step,
+    unknown where few ranks have told of it: nobody tells of it any more.
+    """
     # Before this watcher's time few ranks or none are known; of the newest steps those that have told are no reference.
     known = np.flatnonzero(newest.known > newest.known.max(initial=0.0) / 2)
-    shown_steps = slice(int(known[0]), int(known[-1]) + 1) if known.size else slice(0, None)
-    steps, base = newest.step[shown_steps], newest.base_ms[shown_steps]
-    lateness = Heat(steps, newest.lateness[:, shown_steps], base)
+    first, end = (int(known[0]), int(known[-1]) + 1) if known.size else (0, len(newest.step))
+    last = end + np.count_nonzero(np.isfinite(newest.duration_ms[end:])) if is_over else end
+    steps, base = newest.step[first:last], newest.base_ms[first:last]
+    lateness = Heat(steps, _known_until(end - first, newest.lateness[:, first:last]), base)
     if metric == "lateness":
         return lateness, None
-    values = newest.lateness if newest.column is None else newest.column
-    shown = values[:, shown_steps]
+    shown = (newest.lateness if newest.column is None else newest.column)[:, first:last]
     if metric in _RESOURCES:
         shown = run.resources.over(_RESOURCES[metric], steps)
         shown[run.out_of_step()] = np.nan
-    return lateness, Heat(steps, shown, base, metric)
+    return lateness, Heat(steps, _known_until(end - first, shown), base, metric)
+
+
+def _known_until(end: int, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """[world, W] the same, unknown from the place `end` on."""
+    if end >= values.shape[1]:
+        return values
+    shown = values.copy()
+    shown[:, end:] = np.nan
+    return shown
 
 
 def build_series(run: Run, wall: float) -> Series:

@@ -151,7 +151,8 @@ def _watching(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     if snapshot.replay is not None:
         yield "recorded", clock(snapshot.replay.length)
     if series is not None and len(series.step):
-        yield "history", f"steps {int(series.step[0]):,} to {int(series.step[-1]):,}"
+        last = max(int(series.step[-1]), (run.step or 0) if is_past(snapshot) else 0)
+        yield "history", f"steps {int(series.step[0]):,} to {last:,}"
     yield "probe", f"{figure(job.monitor_us)} µs a step" + (f", {job.dropped:,} dropped" if job.dropped else "")
     costs = [node.cost_pct for node in snapshot.nodes[:64] if known(node.cost_pct)]
     if costs:

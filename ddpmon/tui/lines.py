@@ -116,6 +116,14 @@ def clip(text: str, width: int, more: str = "…") -> str:
     return set_cell_size(text, max(width - len(more), 0)) + more[: max(width, 0)]
 
 
+def clip_words(text: str, width: int, more: str = "…") -> str:
+    """Text cut to `width` cells behind a whole word, then ` …`; a first word without room is cut itself."""
+    if cells_of(text) <= width:
+        return text
+    first = wrap(text, width - cells_of(more) - 1)[0]
+    return f"{first.rstrip(',;:')} {more}" if text.startswith(f"{first} ") else clip(text, width, more)
+
+
 def left(text: str, width: int, more: str = "…") -> str:
     """Text cut or padded at the right to exactly `width` cells."""
     missing = width - cells_of(text)

@@ -71,7 +71,7 @@ def take_picture(
     if not alive.any():  # then the last picture is of all
         alive = run.taking_part()
     newest = run.step_map.read(build.column_of(metric), run.out_of_step())
-    heat, chosen_heat = build.build_heat(run, newest, metric)
+    heat, chosen_heat = build.build_heat(run, newest, metric, is_over=moment.ended is not None)
     alive = run.keeping_up(alive)
     taken = Snapshot(
         link=moment.link,

@@ -45,6 +45,11 @@ def test_of_the_newest_steps_those_that_few_ranks_have_told_of_are_not_drawn() -
     assert heat.step.tolist() == list(range(76))
     assert heat.values.shape == (4, 76)
     assert len(heat.base_ms) == 76
+    over = build_heat(run, run.step_map.read(), is_over=True)[0]
+    assert over.step.tolist() == list(range(80)), "of a run that is over it ends with the last step"
+    assert np.isfinite(over.values[:, :76]).all()
+    assert np.isnan(over.values[:, 76:]).all()
+    assert len(over.base_ms) == 80
 
 
 def test_the_others_of_a_rank_are_not_all_the_first_ones_of_their_hosts() -> None:

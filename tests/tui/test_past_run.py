@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,19 @@ import pytest
 from rich.color import Color
 from rich.segment import Segment
 
+from ddpmon.run.model import Run
 from ddpmon.snapshot import Link, LinkState, RunState, Snapshot
+from ddpmon.tui.draw.courses import METRICS, rank_plots
+from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.key_figures import figures_line
+from ddpmon.tui.draw.run_plots import plots_below
+from ddpmon.tui.draw.run_view import run_lines
 from ddpmon.tui.draw.table import HEAD, TableView, table_lines
+from ddpmon.tui.draw.timeline_view import timeline_lines
+from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState
+from ddpmon.watcher.picture import Moment, take_picture
+from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 from tests.tui.watched import Fixed, Watched, watch
@@ -83,3 +93,32 @@ def test_old_words_call_for_attention_only_while_a_run_lasts(state: RunState, li
     (age,) = [part for part in row if part.text.strip() == "30.0"]
     assert (age.style == LOOK.accent) is calls
     assert ("last step 30 s ago" in text_of([figures_line(shown, 160)])[0]) is calls
+
+
+def test_all_views_of_a_killed_run_call_the_same_step_its_last() -> None:
+    """Not all ranks have told of the last step before they were killed."""
+    job, run = MadeJob(healthy_phases(4, 80)), Run(run_info(4))
+    for rank in range(4):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 79 if rank else 80)), 0.0)
+    run.settle(1.0)
+    moment = Moment(30.0, 1.0, 1.79e9, Link("gone", WHY), "killed", "tcp://made")
+    picture = ViewState(take_picture(run, moment, (), (), 2), LOOK)
+    shown = {
+        "header": figures_line(picture, 160),
+        "heat-map": heat_lines(picture, 100, 10)[-1],
+        "timeline": timeline_lines(picture, 100, 20)[0],
+        "axis of the timeline": next(
+            line for line in timeline_lines(picture, 100, 20) if "step 0" in text_of([line])[0]
+        ),
+        "run": [part for line in run_lines(picture, 100) for part in line if "steps 0 to" in part.text],
+        "plot of the run": [part for line in plots_below(picture, 60, 9) for part in line],
+        "plot of a rank": [part for line in _rank_plot(picture) for part in line],
+    }
+    assert [name for name, line in shown.items() if not re.search(r"\b79\b", text_of([line])[0])] == []
+    assert [name for name, line in shown.items() if re.search(r"\b78\b", text_of([line])[0])] == []
+
+
+def _rank_plot(picture: ViewState) -> list[Line]:
+    detail = picture.snapshot.detail
+    assert detail is not None
+    return rank_plots(picture, detail, []).plot(METRICS[0], 60, 9)

@@ -136,14 +136,57 @@ def test_further_findings_are_in_full_where_there_is_room_and_the_run_has_ended(
         assert "…" not in text
 
 
-def test_no_sentence_is_cut_while_there_are_empty_lines_below() -> None:
-    long = replace(NOTES[1], summary=" ".join(["word"] * 30), cleared_at_step=None)
-    shown = ViewState(replace(snapshot(Made(straggler=5)), findings=(NOTES[0], long, long)), COLOUR)
-    for height, whole in ((3, 0), (4, 1), (5, 2)):
-        text = " ".join(text_of(finding_lines(shown, 90, height)))
-        assert text.split().count("word") == 30 * whole
-        assert text.count("the run: pause") == 2 - whole, "a few words of what has no room"
-        assert "…" not in text
+ALSO_FOUND = (
+    Finding(
+        "straggler",
+        "critical",
+        "",
+        (21,),
+        ("node2",),
+        "backward",
+        None,
+        60,
+        cost_pct=14.2,
+        evidence={"excess_ms": 137.0},
+    ),
+    Finding("gpu_shared", "warning", "", (42,), ("node5",), since_step=58, evidence={"pid": 4242, "sm_pct": 38.0}),
+    Finding("job_slower", "warning", "the run takes longer", since_step=1_000, since_is_bound=True, cost_pct=8.0),
+    Finding(
+        "rank_lost",
+        "info",
+        "over since step 145: ranks 8, 9 have been silent",
+        (8, 9),
+        since_step=140,
+        cleared_at_step=145,
+    ),
+)
+
+
+def test_further_findings_take_a_line_each_in_one_form() -> None:
+    """They mixed whole sentences with short rows, and repeated their words (what viewers of the pictures found)."""
+    shown = ViewState(replace(snapshot(Made(straggler=5)), findings=(HANG, *ALSO_FOUND)), COLOUR)
+    heading, *rows = text_of(finding_lines(shown, 80, 5))
+    assert heading.replace("─", "").split() == ["also", "found,", "1", "over", "since", "step", "costs"]
+    assert [" ".join(row.split()) for row in rows] == [
+        "▲ rank 21: late +137 ms, backward 60 14 %",
+        "▲ node5: shared GPU, pid 4242, SM use 38.0 % 58",
+        "▲ the run: slower than before before 1,000 8.0 %",
+        "✓ ranks 8-9: lost until 145",
+    ]
+    assert len({row.index(end) + len(end) for row, end in zip(rows, ("60", "58", "1,000", "145"), strict=True)}) == 1
+
+
+def test_a_further_finding_is_cut_behind_a_word_and_never_before_its_cost() -> None:
+    advice = Finding(
+        "advice", "info", "", advice="load batches in more worker processes of the data loader", cost_pct=9.0
+    )
+    shown = ViewState(replace(snapshot(Made(straggler=5)), findings=(HANG, advice)), COLOUR)
+    (row,) = text_of(finding_lines(shown, 60, 2))[1:]
+    assert row.rstrip().endswith("9.0 %")
+    said = row[5:].partition(" …")[0]
+    assert f"the run: {advice.advice}".startswith(f"{said} ")
+    assert "costs" in text_of(finding_lines(shown, 60, 2))[0]
+    assert "since" not in text_of(finding_lines(shown, 60, 2))[0], "none of them has an onset"
 
 
 def test_a_calm_run_says_what_waiting_costs_in_one_line() -> None:

@@ -115,6 +115,25 @@ def test_events_that_have_room_beside_their_count_are_not_counted() -> None:
     assert "more" not in events
 
 
+@pytest.mark.parametrize(("height", "rows"), [(14, 4), (26, 4), (48, 8)])
+def test_what_happened_is_said_before_to_whom_and_tall_terminals_have_more_rows(height: int, rows: int) -> None:
+    """`ranks 64-71 …` did not say that they were lost (what viewers of the pictures found)."""
+    shared = Finding("gpu_shared", "warning", "")
+    began = (1190, 950, 1204, 812, 830, 835, 840, 1199)
+    findings = tuple(
+        replace(shared, ranks=(*range(100 * at, 100 * at + 8),), since_step=step) for at, step in enumerate(began)
+    )
+    picture = ViewState(timed(replace(SHOWN, findings=findings)), make_look())
+    lines = text_of(timeline_lines(picture, 70, height))
+    axis = next(at for at, line in enumerate(lines) if "step 705" in line)
+    events = [line for line in lines[:axis] if "▲" in line or "more" in line]
+    assert len(events) >= (rows if height > 30 else 2)
+    signs = sum(line.count("▲") for line in events)
+    assert signs >= rows
+    assert sum(line.count("shared GPU") for line in events) == signs, "each says what happened"
+    assert not any("…" in line for line in events)
+
+
 @pytest.mark.parametrize("many", [1, 40])
 @pytest.mark.parametrize("found", [(), (LATE,)])
 def test_phases_without_room_are_counted_and_leave_no_empty_row(found: tuple[Finding, ...], many: int) -> None:

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.format import count, known
 from ddpmon.report.evidence import evidence_blocks, evidence_words
-from ddpmon.report.finding_rows import kind_words, what, what_within, who
+from ddpmon.report.finding_rows import kind_words, late_words, what, what_within, who
 from ddpmon.report.trace import shortened_place
 from ddpmon.report.verdicts import firing, headline, is_past, nothing_found
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.panel import title
-from ddpmon.tui.lines import Line, clip, fit, fit_all, spread, width_of, wrap
+from ddpmon.tui.lines import Line, clip, clip_words, fit, fit_all, spread, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
 INDENT = "     "
 BLOCK_ROWS = 16
-LISTED_MOST = 8  # findings beside the picture that are worth whole sentences
+SINCE, COSTS = "since step", "costs"  # columns of findings in one line
+DETAILS = 2  # figures behind what a finding is
 LEAST_ROWS = 3  # of a finding in full: its sentence, its facts, an empty line
 
 
@@ -36,10 +40,11 @@ def finding_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     if first is not None and not rest:
         advice = _paragraph(_advice(first, picture), width, look.text)
         return fit_all([title("what to do", "", width, look), *advice], width, height)
-    lines = [title("also found", _count(picture), width, look)]
     room = height - 1
     shown = rest if len(rest) <= room else rest[: max(room - 1, 0)]
-    lines += _listed(shown, width, room - len(shown) - (len(rest) > len(shown)), look)
+    columns = Columns.of(shown, look)
+    name = ", ".join(filter(None, ["also found", _count(picture)]))
+    lines = [title(name, columns.heading, width, look), *(one_line(each, width, look, columns) for each in shown)]
     if len(rest) > len(shown):
         lines.append([Segment(f"{INDENT}{_left_out(rest, shown)}  [5]", look.dim)])
     return fit_all(lines, width, height)
@@ -53,47 +58,73 @@ def _left_out(rest: list[Finding], shown: list[Finding]) -> str:
     return ", ".join([*parts, f"{over:,} over"] if over else parts)
 
 
-def listed_height(picture: ViewState, width: int) -> int:
-    """Lines that the findings besides the headline take in whole sentences, with their title; 0 without any."""
-    first = headline(picture.snapshot.findings)
-    rest = [finding for finding in picture.snapshot.findings if finding is not first]
-    rows = [wrap(picture.look.clean(finding.summary), width - len(INDENT) - 1) for finding in rest[:LISTED_MOST]]
-    return 1 + len(rest) - len(rows) + sum(map(len, rows)) if rest else 0
-
-
-def _listed(findings: list[Finding], width: int, spare: int, look: Look) -> list[Line]:
-    """A line each; as long as there are spare lines, the whole sentence of what one line would cut."""
-    lines: list[Line] = []
-    for finding in findings:
-        glyph, style = _style(finding, look)
-        rows = _paragraph(look.clean(finding.summary), width, style, f" {glyph} ")
-        fits = 1 < len(rows) <= 1 + spare
-        spare -= len(rows) - 1 if fits else 0
-        lines += rows if fits else [one_line(finding, width, look)]
-    return lines
-
-
 def _count(picture: ViewState) -> str:
     lasting = firing(picture.snapshot.findings)
     over = len(picture.snapshot.findings) - len(lasting)
     return f"{over:,} over" if over else ""
 
 
-def one_line(finding: Finding, width: int, look: Look) -> Line:
-    """Glyph, sentence, onset and cost of one finding; where the sentence has no room, who and what in a few words."""
+class Columns(NamedTuple):
+    """What stands at the right of one-line findings: the cells of the onset and of the cost, 0 where none has one."""
+
+    since: int
+    cost: int
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding], look: Look) -> Columns:
+        """Columns in which all of these have room."""
+        since = max((len(_onset(finding)) for finding in findings), default=0)
+        cost = max((len(_cost(finding, look)) for finding in findings), default=0)
+        return cls(max(since, len(SINCE)) if since else 0, max(cost, len(COSTS)) if cost else 0)
+
+    @property
+    def heading(self) -> str:
+        """The names over the columns, for the title above them."""
+        return "  ".join(filter(None, [SINCE.rjust(self.since) if self.since else "", COSTS if self.cost else ""]))
+
+    def facts(self, finding: Finding, look: Look) -> str:
+        """Onset and cost of one finding; the columns end where the heading does."""
+        parts = [f"{_onset(finding):>{self.since}}"] if self.since else []
+        return "  ".join([*parts, *([f"{_cost(finding, look):>{self.cost}}"] if self.cost else [])])
+
+
+def one_line(finding: Finding, width: int, look: Look, columns: Columns | None = None) -> Line:
+    """Sign, who, what, onset and cost of one finding: the cause or what was measured only where all of it has room.
+
+    Where who and what have no room beside it, the onset is left out. Without columns, and so without a heading, the
+    onset and the cost say what they are.
+    """
     glyph, style = _style(finding, look)
-    cost = f"{_cost(finding, look):>5} "
-    facts, room = [Segment(f"{_since(finding)}  {cost}", look.dim)], width - len(INDENT) - 1
-    said, spare = look.clean(finding.summary), room - width_of(facts)
-    if cell_len(said) > spare:
-        whom = f"{who(finding)}: "
-        full = look.clean(f"{whom}{what(finding)}, {finding.cause}")
-        fits = finding.cause is not None and cell_len(full) <= spare
-        short = full if fits else look.clean(f"{whom}{what_within(finding, spare - len(whom))}")
-        facts = facts if cell_len(short) <= spare else [Segment(cost, look.dim)]
-        said, facts = (said, [Segment(" ", look.dim)]) if cell_len(said) < room else (short, facts)
-    said = clip(said, room - width_of(facts), look.glyphs.more)
-    return spread([Segment(f" {glyph} ".ljust(len(INDENT)), style), Segment(said, style)], facts, width)
+    facts = [_in_words(finding, look)] if columns is None else [columns.facts(finding, look)]
+    facts.append(_in_words(finding, look, "") if columns is None else columns._replace(since=0).facts(finding, look))
+    rooms = [width - len(INDENT) - cell_len(each) - 6 for each in facts]
+    chosen = int(cell_len(_said(finding, rooms[0], look)) > rooms[0])
+    said = clip_words(_said(finding, rooms[chosen], look), rooms[chosen], look.glyphs.more)
+    line = [Segment(f" {glyph} ".ljust(len(INDENT)), style), Segment(said, style)]
+    return spread(line, [Segment(f"  {facts[chosen]}   ", look.dim)], width)
+
+
+def _in_words(finding: Finding, look: Look, since: str | None = None) -> str:
+    """`since step 60  costs 14 %`."""
+    cost = _cost(finding, look)
+    return "  ".join(filter(None, [_since(finding) if since is None else since, f"costs {cost}" if cost else ""]))
+
+
+def _said(finding: Finding, cells: int, look: Look) -> str:
+    """`rank 21: late +137 ms, backward, a shared GPU`: who, what, and a detail, as far as there is room."""
+    whom = f"{who(finding)}: "
+    short = look.clean(f"{whom}{what_within(finding, cells - len(whom))}")
+    detail = _detail(finding)
+    full = look.clean(f"{whom}{what(finding)}, {detail}") if detail else short
+    return full if cell_len(full) <= cells else short
+
+
+def _detail(finding: Finding) -> str:
+    """The cause; where that is not known, of what is no lateness the two figures that were measured first."""
+    if finding.cause or late_words(finding) or finding.cleared_at_step is not None:
+        return finding.cause or ""
+    measured = evidence_words(finding.evidence).split("; ")
+    return ", ".join(each for each in measured[:DETAILS] if each not in what(finding))
 
 
 def _style(finding: Finding, look: Look) -> tuple[str, Style]:
@@ -108,6 +139,15 @@ def _since(finding: Finding) -> str:
     if finding.since_step is None:
         return ""
     return f"{'before' if finding.since_is_bound else 'since'} step {count(finding.since_step)}"
+
+
+def _onset(finding: Finding) -> str:
+    """`60`, `before 60`, or `until 145` of what is over: a step."""
+    if finding.cleared_at_step is not None:
+        return f"until {count(finding.cleared_at_step)}"
+    if finding.since_step is None:
+        return ""
+    return f"{'before ' if finding.since_is_bound else ''}{count(finding.since_step)}"
 
 
 def _cost(finding: Finding, look: Look) -> str:

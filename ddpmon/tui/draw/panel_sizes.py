@@ -83,7 +83,6 @@ def plan(
     rows: int | None = None,
     typing: int = 0,
     chosen: int = CHOSEN_MOST,
-    listed: int = 0,
 ) -> Plan:
     """Share the terminal out: the table first, then the heat-map, then plots and further findings.
 
@@ -97,14 +96,13 @@ def plan(
         rows: rows the table would have.
         typing: lines that the filter takes while it is typed.
         chosen: lines that there are to show of the chosen rank.
-        listed: lines that the further findings take in whole sentences.
     """
     if width < LEAST[0] or height < LEAST[1]:
         return Plan(fits=False)
     room = max(height - head - 1 - typing, 0)
     rows = ranks if rows is None else rows
     if width >= WIDE:
-        return _wide(width, room, head, ranks, rows, findings, halves, (chosen, listed))
+        return _wide(width, room, head, ranks, rows, findings, halves, chosen)
     return _narrow(room, head, ranks, rows, findings, halves)
 
 
@@ -149,7 +147,7 @@ def _wide(
     rows: int,
     findings: int,
     halves: bool,
-    most: tuple[int, int],
+    most: int,
 ) -> Plan:
     """Left the table with what is known of the chosen rank, right the plots, below them the heat-map.
 
@@ -173,24 +171,22 @@ def _wide(
     return _filled(Plan(True, head, TABLE_HEAD + rows, side, heat + HEAT_FRAME), spare, wanted, most)
 
 
-def _filled(shares: Plan, spare: int, wanted: int, most: tuple[int, int]) -> Plan:
+def _filled(shares: Plan, spare: int, wanted: int, most: int) -> Plan:
     """The same with the lines that few ranks leave below the table: findings, the chosen rank, a plot.
 
     Args:
         shares: the rest of the plan.
         spare: lines to share out.
         wanted: lines of the further findings.
-        most: lines that there are to show of the chosen rank, and of these findings in whole sentences.
+        most: lines that there are to show of the chosen rank.
     """
     listed = wanted if wanted <= spare else 0
     spare -= listed
-    chosen = min(CHOSEN_LINES, most[0]) if spare >= CHOSEN_LINES else 0
+    chosen = min(CHOSEN_LINES, most) if spare >= CHOSEN_LINES else 0
     spare -= chosen
     plots = PLOT_LEAST + 2 if chosen and spare >= PLOT_LEAST + 2 else 0
     spare -= plots
-    longer = min(spare, max(most[1] - listed, 0)) if listed else 0
-    listed, spare = listed + longer, spare - longer
-    grown = min(spare, max(most[0] - chosen, 0)) if chosen else 0
+    grown = min(spare, max(most - chosen, 0)) if chosen else 0
     spare -= grown
     if plots:
         return replace(shares, plots=plots + spare, findings=listed, chosen=chosen + grown)

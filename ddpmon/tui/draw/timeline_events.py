@@ -15,21 +15,32 @@ from ddpmon.snapshot import Finding, Snapshot, Timeline
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import APART
 from ddpmon.tui.draw.zoom import Span
-from ddpmon.tui.lines import wrap
+from ddpmon.tui.lines import clip_words
 from ddpmon.tui.theme import Look
 
-_LEAST_WORDS = 11  # cells of words that are cut: `rank 1023 …`
+_LEAST_WORDS = 9  # cells of words that are cut: `garbage …`
 Mark = tuple[int, str, bool]  # the column where a label begins, the label, and whether it is accented
 Marks = list[Mark]
 
 
 class Event(NamedTuple):
-    """What happened in a step: the step, a sign for it, the words, and whether they are accented."""
+    """What happened in a step: the step, a sign for it, the words, whether they are accented, and what happened.
+
+    The words say to whom as well; `fact` is what remains of them where there is little room.
+    """
 
     step: float
     sign: str
     words: str
     is_loud: bool = False
+    fact: str = ""
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The words, then shorter ones: without what stands behind a comma, without `rank`, only what happened."""
+        brief = self.words.partition(",")[0]
+        numbers = brief.removeprefix("ranks ").removeprefix("rank ")
+        return tuple(dict.fromkeys([self.words, brief, numbers, self.fact.partition(",")[0] or numbers]))
 
 
 def event_rows(whole: Snapshot, timeline: Timeline, span: Span, columns: int, room: int, look: Look) -> list[Marks]:
@@ -86,12 +97,12 @@ class _Axis(NamedTuple):
     def place(self, events: Sequence[Event], rows: Sequence[Marks]) -> int:
         """Put each event into the first row with room for its words, else for some of them; returns how many have none.
 
-        The words behind the first comma are the first to go.
+        What happened is said in the shortest form, too, and only that one is cut.
         """
         left_out = 0
         for event in events:
-            brief = event.words.partition(",")[0]
-            forms = ((event.words, len(event.words)), (brief, len(brief)), (brief, min(_LEAST_WORDS, len(brief))))
+            shortest = event.forms[-1]
+            forms = (*((words, len(words)) for words in event.forms), (shortest, min(_LEAST_WORDS, len(shortest))))
             tries = (self._put(event._replace(words=words), least, row) for words, least in forms for row in rows)
             left_out += not any(tries)
         return left_out
@@ -108,9 +119,7 @@ class _Axis(NamedTuple):
         room = right if right >= min(left, len(event.words)) else left
         if not before <= column < after or room < least:
             return False
-        words = event.words
-        if len(words) > room:
-            words = f"{wrap(words, room - len(self.more) - 1)[0]} {self.more}"
+        words = clip_words(event.words, room, self.more)
         text = f"{event.sign} {words}" if room == right else f"{words} {event.sign}"
         row.append((column if room == right else column + 1 - len(text), text, event.is_loud))
         return True
@@ -129,25 +138,24 @@ def _beginnings(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> 
             sign = finding_style(finding, look)[0] if lasts else look.glyphs.mark
             bound = "before " if finding.since_is_bound else ""
             when = f" since {bound}{count(since)}" if since < span[0] else ", or before" if bound else ""
-            words = look.clean(f"{_whom(finding)} {what(finding)}".strip())
-            yield Event(since, sign, f"{words}{when}", lasts and finding.severity != "info")
+            whom, fact = look.clean(_whom(finding)), look.clean(what(finding))
+            is_loud = lasts and finding.severity != "info"
+            yield Event(since, sign, f"{whom} {fact}{when}".strip(), is_loud, fact)
 
 
 def _ends(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
     for finding in whole.findings:
         over = finding.cleared_at_step
         if over is not None and span[0] <= over and not _is_hidden(over, timeline, span):
-            whom = look.clean(_whom(finding) or what(finding))
-            yield Event(
-                min(over, span[1]), look.glyphs.finished, f"{whom} {'back' if finding.kind == 'rank_lost' else 'over'}"
-            )
+            whom, fact = look.clean(_whom(finding) or what(finding)), "back" if finding.kind == "rank_lost" else "over"
+            yield Event(min(over, span[1]), look.glyphs.finished, f"{whom} {fact}", fact=fact)
 
 
 def _restarts(timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
     for step, many, first in timeline.restarts:
         if span[0] <= step:
             whom = f"rank {first}" if many == 1 else plural(many, "rank")
-            yield Event(step, look.glyphs.note, f"{whom} restarted")
+            yield Event(step, look.glyphs.note, f"{whom} restarted", fact=f"{many:,} restarted")
 
 
 def _began(whole: Snapshot, finding: Finding) -> int | None:

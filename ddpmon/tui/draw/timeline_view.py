@@ -27,7 +27,7 @@ from ddpmon.tui.view_state import ViewState
 
 NAME = 15  # cells of a row's name and value
 FRAME, TRACK_MOST = 4, 14  # lines of title, events and axis; the most lines of a row
-EVENT_ROWS = 2  # of findings and of the phases that the user named
+EVENT_ROWS, EVENT_SHARE = 2, 6  # of findings and of the phases that the user named: so many, or a sixth of the lines
 LOW = 18  # lines from which on a row has two at least
 HIDDEN, EXPOSED = "█", "▒"
 
@@ -67,7 +67,8 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     at = int(np.clip(np.searchsorted(timeline.step, moment), 0, len(timeline.step) - 1))
     told = _newest_told(timeline, at)
     cursor = column_of(timeline.step[at], span, columns) if shown.replay is not None else None
-    room = max(height - 2 - 4 * max((height - 2 - EVENT_ROWS) // 4, 1), 1)
+    most = max(EVENT_ROWS, height // EVENT_SHARE)
+    room = max(height - 2 - 4 * max((height - 2 - most) // 4, 1), 1)
     events = event_rows(whole, timeline, span, columns, room, look)
     rows = max((height - 2 - len(events)) // 4, 1)
     words = span_words(span, (float(timeline.step[0]), float(timeline.step[-1])))
@@ -81,13 +82,19 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def _moment(picture: ViewState, step: int) -> str:
-    """`14:00:52, step 702`, and whether that is now or the run's last one; how long ago, while no step is heard of."""
+    """`14:00:52, step 702`, and whether that is now or the run's last one; how long ago, while no step is heard of.
+
+    The last one is the run's, although not all ranks have told of it.
+    """
     snapshot = picture.snapshot
+    run = snapshot.run
+    ended = run is not None and is_over(run.state)
+    if run is not None and run.step is not None and ended and snapshot.replay is None:
+        step = run.step
     ago = seconds_since(snapshot, step)
     clock = time_of_day(wall_of(snapshot, step))
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
     behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
-    ended = snapshot.run is not None and is_over(snapshot.run.state)
     is_heard = snapshot.link.state == "live" and picture.stuck_s is None and not is_standing_still(snapshot)
     now = "the last one" if ended else "live" if is_heard and _is_of_now(snapshot, step) else f"{age(ago)} ago"
     live = f", {now}" if snapshot.replay is None and ago is not None else ""

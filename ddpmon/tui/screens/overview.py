@@ -15,12 +15,12 @@ from ddpmon.report.verdicts import headline
 from ddpmon.snapshot import Metric, ReplayView
 from ddpmon.tui.draw.against import against_height, against_lines
 from ddpmon.tui.draw.columns import LETTERS, heading
-from ddpmon.tui.draw.findings import finding_lines, listed_height
+from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.grid import METRICS
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, waiting_lines
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.panel_sizes import LEAST, WIDE, Plan, alone, plan, side_width
+from ddpmon.tui.draw.panel_sizes import LEAST, WIDE, Plan, alone, plan
 from ddpmon.tui.draw.place_table import stuck_height, stuck_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
 from ddpmon.tui.draw.verdict_lines import verdict_lines
@@ -155,7 +155,6 @@ class Overview(BaseScreen):
             return plan(
                 size.width, size.height, ranks, found,
                 head=head, halves=look.smooth, rows=max(rows, 1), typing=typing, chosen=chosen,
-                listed=listed_height(self.picture, size.width - side_width(size.width)),
             )  # fmt: skip
 
         whole = sized(stacks + against_height(self.picture, self.rank))

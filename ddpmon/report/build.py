@@ -128,8 +128,11 @@ def _busbw(run: Run, transfer_ms: float) -> float:
     return run.bucket_bytes() / (transfer_ms / 1e3) * 2 * (n - 1) / n / 1e9 if transfer_ms > 0 else math.nan
 
 
-def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
-    """Per-rank columns; durations are medians of the rank's own last 20 steps."""
+def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | None = None) -> Ranks:
+    """Per-rank columns; durations are medians of the rank's own last 20 steps.
+
+    `late` [world] are the ranks that findings call late, with which no other rank is compared; None for nobody.
+    """
     latest, places = run.latest, run.latest.places
     figures = latest.figures.copy()
     state = [*latest.state]
@@ -137,6 +140,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         state[rank] = "lost"
     recent = run.recent.figures()
     compared = run.finished_steps(RECENT, run.keeping_up(run.taking_part()))
+    late = np.zeros(len(latest.step), np.bool_) if late is None else late
     return Ranks(
         host=places.host,
         state=tuple(state),
@@ -157,7 +161,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
         allreduce_ms=recent["allreduce"],
-        lateness_ms=run.finished.lateness(compared, run.restarts, run.out_of_step()),
+        lateness_ms=run.finished.lateness(compared, run.restarts, run.out_of_step(), late),
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],

@@ -13,7 +13,7 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import decimals as digits
 from ddpmon.format import signed
 from ddpmon.report.base_step import noise_ms
-from ddpmon.report.verdicts import marked_ranks
+from ddpmon.report.verdicts import late_ranks, marked_ranks
 from ddpmon.report.wording import one_step_of
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ranks, Snapshot
@@ -225,7 +225,7 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
     ranks, noise, rows = snapshot.ranks, noise_ms(snapshot), list[Row]()
     if ranks is None:
         return Comparison(rows)
-    there = _others(ranks, who)
+    there = others_of(snapshot, ranks, who)
     others = _spread(there)
     for quantity in QUANTITIES:
         own, rest = quantity.values(ranks, who), quantity.values(ranks, others)
@@ -236,16 +236,19 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
     return Comparison(rows, len(others), len(there))
 
 
-def _others(ranks: Ranks, who: Sequence[int]) -> list[int]:
-    """The other ranks that are there; without those of which no lateness is known, where one is known of others.
+def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int]) -> list[int]:
+    """The others that ranks are compared with, as verdicts do: those that are there, and that no finding calls late.
 
-    These are in other steps than the rest, or have just come back, so that no verdict compares with them either.
+    Without those of which no lateness is known, where one is known of others: these are in other steps than the rest,
+    or have just come back. Where all that are left are late, they are the others.
     """
     there = np.flatnonzero(np.isfinite(ranks.work_ms))
     there = there[~np.isin(there, list(who))]
     compared = there[np.isfinite(ranks.lateness_ms[there])]
     there = compared if compared.size else there
-    return [rank for rank in there.tolist() if ranks.state[rank] not in GONE]
+    there = np.array([rank for rank in there.tolist() if ranks.state[rank] not in GONE], np.int64)
+    calm: list[int] = there[~np.isin(there, late_ranks(snapshot.findings))].tolist()
+    return calm or there.tolist()
 
 
 def _spread(ranks: list[int]) -> list[int]:

@@ -21,15 +21,15 @@ MOST_PEERS = 64
 _OF_STEPS = (*PHASES, "work", "wait", "loss")
 
 
-def build_detail(run: Run, rank: int, named: Collection[int] = ()) -> RankDetail | None:
+def build_detail(run: Run, rank: int, late: Collection[int] = ()) -> RankDetail | None:
     """The newest steps of a rank and the readings of its machine; None before it was heard of.
 
-    The ranks that findings name, `named`, are not among the others that it is compared with.
+    The ranks that findings call late are not among the others that it is compared with.
     """
     state = run.ranks[rank] if 0 <= rank < len(run.ranks) else None
     if state is None:
         return None
-    peers = peers_of(run, rank, named)
+    peers = peers_of(run, rank, late)
     return RankDetail(
         rank=rank,
         courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, peers)},
@@ -39,16 +39,16 @@ def build_detail(run: Run, rank: int, named: Collection[int] = ()) -> RankDetail
     )
 
 
-def peers_of(run: Run, rank: int, named: Collection[int] = ()) -> Ints:
-    """The other ranks that take part, at most `MOST_PEERS` of them, evenly spaced; if they can be, without `named`.
+def peers_of(run: Run, rank: int, late: Collection[int] = ()) -> Ints:
+    """The other ranks that take part, at most `MOST_PEERS` of them, evenly spaced; if they can be, without `late`.
 
     A rank that has restarted on its own has none: its steps are of other times.
     """
     taking_part = run.taking_part()
     taking_part[rank] = False
     others: Ints = np.flatnonzero(taking_part & ~run.out_of_step()[rank])
-    unnamed = others[~np.isin(others, list(named))]
-    others = unnamed if len(unnamed) else others
+    calm = others[~np.isin(others, list(late))]
+    others = calm if len(calm) else others
     if len(others) > MOST_PEERS:
         # Each a place further within its part: else all might be the first ranks of their hosts.
         place = np.arange(MOST_PEERS)
@@ -69,22 +69,18 @@ def _of_steps(run: Run, rank: int, peers: Ints) -> dict[str, Course]:
         name: Course(steps, table[own], quantiles(np.delete(table, own, axis=0)))
         for name, table in zip(_OF_STEPS, tables, strict=True)
     }
-    return {**courses, "lateness": _lateness(run, rank, peers, courses["work"])}
+    return {**courses, "lateness": _lateness(run, peers, courses["work"])}
 
 
-def _lateness(run: Run, rank: int, peers: Ints, work: Course) -> Course:
-    """Work minus the median work of all others at the same step, also of those that findings name, as in all views.
+def _lateness(run: Run, peers: Ints, work: Course) -> Course:
+    """Work minus the median work of the others, the `peers`, at the same step.
 
-    `work` has the median of the `peers`, which findings do not name. Of the newest steps, which some ranks have
-    not told of yet, no lateness is known: the others there might be just those that are late.
+    Of the newest steps, which some ranks have not told of yet, no lateness is known.
     """
     if not len(work.others):
         return Course(work.step, np.full(len(work.step), np.nan), work.others)
-    middle, others = work.others[1], peers_of(run, rank)
-    if not np.array_equal(others, peers):
-        (table,) = run.rings.takes(("work",), work.step, np.sort(others)).astype(np.float64)
-        middle = quantiles(table)[1]
-    own = np.where(_told(run, work.step, others), work.own, np.nan)
+    middle = work.others[1]
+    own = np.where(_told(run, work.step, peers), work.own, np.nan)
     return Course(work.step, own - middle, work.others - middle)
 
 

@@ -154,6 +154,15 @@ def marked_ranks(findings: Sequence[Finding], floor: Severity = "info") -> dict[
     return marked
 
 
+def late_ranks(findings: Sequence[Finding]) -> list[int]:
+    """The ranks that lasting findings call late: the others, that every rank is compared with, are without them.
+
+    So it is for verdicts, too. Where nobody is left, the others are all other ranks.
+    """
+    late = (each for each in firing(findings) if KINDS[each.kind].late or each.kind == "uneven_work")
+    return sorted({rank for finding in late for rank in finding.ranks})
+
+
 def is_broken(finding: Finding) -> bool:
     """Whether it says, as critical, that something is broken rather than slow: not of what the run goes on without."""
     return KINDS[finding.kind].broken > 0 and finding.severity == "critical"

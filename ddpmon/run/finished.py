@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.run.marks import paused_steps
-from ddpmon.run.medians import median, peers, row_medians
+from ddpmon.run.medians import lateness_beside, median, row_medians
 from ddpmon.run.rings import I64, Rings
 
 _OF_JOB = ("duration", "work", "wait", "exposed", "loss", "samples", "tokens")
@@ -62,8 +62,10 @@ class Finished:
         """The figures of the job over these steps, which all ranks in `alive` [world] have finished."""
         return self._once("job", (steps.tobytes(), alive.tobytes(), restarts), lambda: self._job(steps, alive))
 
-    def lateness(self, steps: I64, restarts: int, out_of_step: Flags) -> F64:
+    def lateness(self, steps: I64, restarts: int, out_of_step: Flags, late: Flags) -> F64:
         """[world] by how many ms each rank's work exceeds the median of the others', of medians over these steps.
+
+        The others are without those in `late` [world], the ranks that findings call late.
 
         NaN for the ranks in `out_of_step` [world]: what they have on record of these steps is from another time.
         In a single step chance alone makes a healthy rank early: beside a late rank and two like it, the median of
@@ -71,8 +73,9 @@ class Finished:
         """
         last = self._rings.last
         behind = np.flatnonzero(last < steps.max(initial=-1))  # not compared, and may still come to these steps
-        key = steps.tobytes(), np.stack([behind, last[behind]]).tobytes() + out_of_step.tobytes(), restarts
-        return self._once("lateness", key, lambda: self._lateness(steps, out_of_step))
+        aside = np.stack([out_of_step, late])
+        key = steps.tobytes(), np.stack([behind, last[behind]]).tobytes() + aside.tobytes(), restarts
+        return self._once("lateness", key, lambda: self._lateness(steps, out_of_step, late))
 
     def _once(self, name: str, key: tuple[bytes, bytes, int], work_out: Callable[[], T]) -> T:
         known = self._known.get(name)
@@ -101,14 +104,14 @@ class Finished:
             waiting=_share(np.maximum(0, waiting), counted) if len(who) > 1 or len(self._rings.last) == 1 else math.nan,
         )
 
-    def _lateness(self, steps: I64, out_of_step: Flags) -> F64:
+    def _lateness(self, steps: I64, out_of_step: Flags, late: Flags) -> F64:
         work = self._rings.take("work", steps).astype(np.float64)
         work[out_of_step] = np.nan
         if not steps.size:
             return np.full(len(work), np.nan)
         usual = row_medians(work)[:, None]
-        late: F64 = peers(usual).lateness(usual)[:, 0]
-        return late
+        found: F64 = lateness_beside(usual, late).late[:, 0]
+        return found
 
 
 def _unnamed_pause_ms(duration: NDArray[Any]) -> float:

@@ -134,7 +134,7 @@ class Peers(NamedTuple):
         return found
 
     def lateness(self, work: Array) -> Array:
-        """Work minus the median work of the other ranks: the one definition of lateness (docs/findings.md)."""
+        """Work minus the median work of the other ranks: lateness where no finding calls a rank late."""
         late: Array = work - self.medians(work)
         return late
 
@@ -153,6 +153,39 @@ def peers(values: Array, *, is_lower: bool = True) -> Peers:
         at = np.flatnonzero(known == count)
         found[:, at] = _peers(values if len(at) == values.shape[1] else values[:, at], count, is_lower=is_lower)
     return Peers(*found)
+
+
+class Lateness(NamedTuple):
+    """The lateness of every rank at each step, and what it is measured from.
+
+    Attributes:
+        late: [ranks, steps] work minus the median work of the others.
+        middle: [steps] the median work of all that the others are taken from, of an even number the lower.
+    """
+
+    late: Array
+    middle: Array
+
+
+def lateness_beside(work: Array, late_ranks: NDArray[np.bool_]) -> Lateness:
+    """The lateness of a table [ranks, steps], where the others are those that a verdict compares with.
+
+    These are the ranks that no finding calls late: `late_ranks` [ranks] are True. Else two late ranks of four would be
+    what the healthy ones are compared with. A rank that has no such others is compared with all ranks.
+    """
+    calm = ~late_ranks
+    if calm.all() or not calm.any():
+        others = peers(work)
+        return Lateness(others.lateness(work), others.middle)
+    beside = work[calm]
+    if len(beside) > 1:
+        others = peers(beside)
+        middle, of_calm = others.middle, others.lateness(beside)
+    else:
+        middle, of_calm = beside[0], peers(work).lateness(work)[calm]
+    late: Array = work - middle
+    late[calm] = of_calm
+    return Lateness(late, middle)
 
 
 def _peers(values: Array, known: int, *, is_lower: bool) -> tuple[Array, Array, Array, Array]:

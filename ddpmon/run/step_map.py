@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.run.medians import peers, row_medians
+from ddpmon.run.medians import lateness_beside, row_medians
 from ddpmon.run.rings import F32, I64, Rings
 
 STEPS = 512
@@ -57,29 +57,33 @@ class StepMap:
         self._rings = rings
         self._heard: NDArray[np.bool_] = np.zeros(len(rings.last), np.bool_)  # the ranks that have ever told of a step
         self._some: I64 = np.empty(0, np.int64)  # those of them that stand for the typical one
-        self._column, self._apart = "", self._heard
+        self._column, self._apart, self._late = "", self._heard, self._heard
         self._tables = _Tables(np.empty((1, 0, len(rings.last)), np.float32))
         self._figures: F64 = np.empty((_FIGURES, 0))
         self._known = _newest_steps(np.empty(0, np.int64), self._tables.shown, self._figures)
 
-    def read(self, column: str = "", apart: NDArray[np.bool_] | None = None) -> NewestSteps:
+    def read(
+        self, column: str = "", apart: NDArray[np.bool_] | None = None, late: NDArray[np.bool_] | None = None
+    ) -> NewestSteps:
         """The newest steps; the same object again if nothing is new.
 
         Args:
             column: one of the rings, whose table is wanted besides; empty for none.
             apart: [world] ranks whose steps are of other times than the steps of the same numbers; None for nobody.
+            late: [world] ranks that findings call late, with which no other rank is compared; None for nobody.
         """
-        apart = np.zeros_like(self._heard) if apart is None else apart
+        apart, late = (np.zeros_like(self._heard) if some is None else some for some in (apart, late))
         rings, old = self._rings, self._known.step
         newest = int(rings.last.max(initial=-1))
         steps = np.arange(max(0, newest + 1 - min(STEPS, rings.capacity)), newest + 1)
-        is_as_before = not self._choose() and column == self._column and np.array_equal(apart, self._apart)
+        is_same = column == self._column and np.array_equal(apart, self._apart) and np.array_equal(late, self._late)
+        is_as_before = not self._choose() and is_same
         end = min(rings.changed_from, int(old[-1]) + 1) if old.size and is_as_before else 0
         kept = int(np.clip(end - steps[0], 0, len(steps))) if steps.size and old.size and old[0] <= steps[0] else 0
         rings.changed_from = rings.NOTHING
         if is_as_before and kept == len(steps) == len(old):
             return self._known
-        self._apart = apart
+        self._apart, self._late = apart, late
         tables, figures = self._work_out(steps[kept:], column)
         if kept:
             first = int(steps[0] - old[0])
@@ -107,11 +111,10 @@ class StepMap:
             work[self._apart] = wait[self._apart] = np.nan
             for table in shown:
                 table[self._apart] = np.nan
-        others = peers(work)
-        late = others.lateness(work)
+        late, middle = lateness_beside(work, self._late)
         worst = np.fmax.reduce(late, axis=0)
         rank = np.where(np.isfinite(worst), (late == worst).argmax(axis=0), -1)
-        base = others.middle + np.fmin.reduce(wait, axis=0)
+        base = middle + np.fmin.reduce(wait, axis=0)
         some = self._some[~self._apart[self._some]] if self._apart.any() else self._some
         typical = [row_medians(table.T) for table in self._rings.takes(TYPICAL, steps, some)]
         known = np.count_nonzero(~np.isnan(late), axis=0)

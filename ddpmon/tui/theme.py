@@ -36,7 +36,7 @@ class Glyphs:
     bar: str = "│"
     swatch: str = "■"
     phases: str = "▆▆▆▆▆"  # input, forward, backward, optimizer, other
-    hot: str = "▆"  # what a phase takes longer than on the others
+    hot: str = "▆"  # lateness
     wait: str = "╌"
     levels: str = "██████"
     block: str = "▆"

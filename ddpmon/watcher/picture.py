@@ -15,7 +15,7 @@ from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.hosts import build_nodes
 from ddpmon.report.past import with_when
 from ddpmon.report.rank_detail import build_detail
-from ddpmon.report.verdicts import marked_ranks
+from ddpmon.report.verdicts import late_ranks
 from ddpmon.run.model import Run
 from ddpmon.shell_command import of_ended_ranks
 from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
@@ -64,13 +64,14 @@ def take_picture(
     heard_by = moment.read_at if moment.link.state == "live" else moment.now  # an answer may take seconds
     told = ages * np.nan if moment.link.state == "silent" else ages  # steps may be finished that nobody tells
     view = build.build_run(run, told, lost, moment.source, ended=moment.ended)
-    ranks = build.build_ranks(run, ages, lost)
+    late = np.isin(np.arange(run.info.world_size), late_ranks(findings))
+    ranks = build.build_ranks(run, ages, lost, late)
     ranks = replace(ranks, lateness_ms=build.lateness_as_found(ranks.lateness_ms, findings, view.state))
     alive = run.taking_part()
     alive[lost] = False
     if not alive.any():  # then the last picture is of all
         alive = run.taking_part()
-    newest = run.step_map.read(build.column_of(metric), run.out_of_step())
+    newest = run.step_map.read(build.column_of(metric), run.out_of_step(), late)
     heat, chosen_heat = build.build_heat(run, newest, metric, is_over=moment.ended is not None)
     alive = run.keeping_up(alive)
     taken = Snapshot(
@@ -89,7 +90,7 @@ def take_picture(
         findings=findings,
         pending=pending,
         notices=(*attempt_sentences.of_run(run.info), *moment.notices, *_notices(run)),
-        detail=None if focus is None else build_detail(run, focus, marked_ranks(findings)),
+        detail=None if focus is None else build_detail(run, focus, late_ranks(findings)),
         own_host=moment.own_host,
     )
     return with_when(taken)

@@ -76,22 +76,6 @@ def test_the_detail_begins_with_the_first_step_on_record_and_has_the_band_of_the
     np.testing.assert_allclose(detail.courses["lateness"].own, work[1] - np.median(others, axis=0), atol=1e-3)
 
 
-def test_the_lateness_of_the_detail_is_that_of_all_views_also_where_findings_name_the_others() -> None:
-    """A rank 70 ms late beside two others that are late, too, had a plot of 160 ms under a title of +70."""
-    run, phases = Run(run_info(4)), healthy_phases(4, 40)
-    phases["input"][:2] += 90.0
-    phases["input"][2] += 160.0
-    job = MadeJob(phases)
-    for rank in range(4):
-        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40)), 0.0)
-    detail = build_detail(run, 2, named={0, 1, 2})
-    assert detail is not None
-    course = detail.courses["lateness"]
-    work = run.rings.take("work", course.step)
-    np.testing.assert_allclose(course.own, work[2] - np.median(work[[0, 1, 3]], axis=0), atol=1e-3)
-    assert np.median(course.own) < 100.0
-
-
 def test_of_a_step_that_some_ranks_have_not_told_of_no_lateness_is_known() -> None:
     """The others there may be just those that are late, as the rank is: the plot ended with a lateness of 0."""
     run, phases = Run(run_info(4)), healthy_phases(4, 40)

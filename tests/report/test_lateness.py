@@ -16,6 +16,7 @@ from ddpmon.report.comparison import blamed_phase
 from ddpmon.report.cost import hour_unit, hours_words, lost_hours
 from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import command, facts
+from ddpmon.report.peers import compare
 from ddpmon.report.rank_places import is_hanging, places, rank_ranges
 from ddpmon.report.run_about import about
 from ddpmon.report.run_report import Event, RunReport
@@ -25,9 +26,14 @@ from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.wording import on_host, stack_command
 from ddpmon.run.model import Run
 from ddpmon.run.resources import RESOURCES
-from ddpmon.snapshot import Finding, Heat, Metric, Series, Snapshot, Timeline
+from ddpmon.snapshot import Finding, Heat, Link, Metric, Series, Snapshot, Timeline
+from ddpmon.tui.draw.run_plots import lateness_plot
+from ddpmon.tui.theme import make_look
+from ddpmon.tui.view_state import ViewState
+from ddpmon.watcher.picture import Moment, take_picture
 from tests.made_frames import MadeJob, healthy_phases, noisy, rank_frame, run_info
 from tests.tui.made_runs import HANG, STALL, Made, snapshot
+from tests.tui.test_drawing import text_of
 
 NOBODY = np.empty(0, np.int64)
 
@@ -41,10 +47,13 @@ def timeline_of(run: Run) -> Timeline:
     return build_timeline(run, newest, build_heat(run, newest)[0], run.taking_part())
 
 
-def run_with(excess_ms: float, ranks: int = 4, steps: int = 120, since: int = 60) -> tuple[Run, tuple[Finding, ...]]:
-    """Rank 1 is late in backward, and what is said of it."""
+def run_with(
+    excess_ms: float, ranks: int = 4, steps: int = 120, since: int = 60, **others_ms: float
+) -> tuple[Run, tuple[Finding, ...]]:
+    """Rank 1 is late in backward, so are others such as `rank_2`, and what is said of them."""
     phases = healthy_phases(ranks, steps)
-    phases["backward"][1, since:] += excess_ms
+    for rank, more_ms in ((1, excess_ms), *((int(name.removeprefix("rank_")), ms) for name, ms in others_ms.items())):
+        phases["backward"][rank, since:] += more_ms
     job, run, judge = MadeJob(phases, transfer_ms=5.0), Run(run_info(ranks)), Judge()
     found: tuple[Finding, ...] = ()
     for end in range(10, steps + 1, 10):
@@ -95,6 +104,30 @@ def test_column_sentence_and_heat_map_agree_and_the_healthy_have_0(ranks: int) -
     if ranks > 2:  # of two ranks each is what the other is compared with
         assert np.abs(np.delete(late, 1)).max() < 2.0
     assert f"is late by {told:.1f} ms" in straggler.summary
+
+
+@pytest.mark.parametrize("ranks", [3, 4, 9])
+def test_where_two_ranks_are_late_the_others_are_those_whom_the_verdict_compares_with(ranks: int) -> None:
+    """Of four ranks the two healthy ones were early by 70 ms, and the band of the others lay at -70 ms."""
+    run, found = run_with(70.0, ranks, rank_2=90.0)
+    assert {rank for finding in found if finding.kind == "straggler" for rank in finding.ranks} == {1, 2}
+    shown = take_picture(run, Moment(120.0, 120.0, 120.0, Link("live"), None, ""), found, (), 1)
+    assert shown.ranks is not None
+    assert shown.heat is not None
+    assert shown.detail is not None
+    expected = [0.0, 70.0, 90.0] + [0.0] * (ranks - 3)
+    if ranks == 3:
+        expected[0] = -70.0  # the one healthy rank has no others than the late ones
+    in_table, in_map = shown.ranks.lateness_ms, shown.heat.values[:, -40:].mean(axis=1)
+    assert in_table == pytest.approx(expected, abs=5.0)
+    assert in_map == pytest.approx(expected, abs=5.0)
+    course = shown.detail.courses["lateness"]
+    assert course.own[-20:].mean() == pytest.approx(70.0, abs=5.0)
+    assert np.abs(course.others[:, -40:]).max() < 15.0
+    rows = {row.quantity.name: row for row in compare(shown, [1]).rows}
+    assert rows["backward"].difference() == pytest.approx(70.0, abs=5.0)
+    lines = text_of(lateness_plot(ViewState(shown, make_look()), 1, 90, 14))
+    assert min(float(line[:5]) for line in lines[1:-1] if line[:5].strip()) >= 0.0
 
 
 def test_nobody_is_late_while_no_step_finishes() -> None:
@@ -214,8 +247,8 @@ def test_where_a_rank_is_stuck_is_no_lateness() -> None:
     """The input of a rank that is stuck in it was orange (B6)."""
     shown = snapshot(Made(straggler=5))
     assert shown.ranks is not None
-    assert blamed_phase(shown.ranks, 5, shown.findings[0]) == "input"
-    assert blamed_phase(shown.ranks, 2, HANG) is None
+    assert blamed_phase(shown, shown.ranks, 5, shown.findings[0]) == "input"
+    assert blamed_phase(shown, shown.ranks, 2, HANG) is None
 
 
 # when, and what it costs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -91,10 +92,24 @@ def test_all_bars_have_one_scale() -> None:
 def test_a_narrow_table_says_where_the_scale_ends_and_drops_words_for_it() -> None:
     said = {width: "".join(part.text for part in legend(LOOKS["colour"], width, "680 ms")) for width in (40, 30, 12)}
     assert all(len(text) == width for width, text in said.items())
-    assert [word in said[30] for word in ("fwd", "bwd", "oth", "wait", "680")] == [True, True, False, True, True]
+    assert [word in said[30] for word in ("in", "fw", "bw", "op", "ot", "wait", "680")] == [True] * 7
     assert "fwd" in said[40]
     assert said[40].endswith("  680 ms")
     assert said[12].strip() == "680 ms"
+
+
+def test_the_accent_of_a_bar_is_as_long_as_the_lateness_in_its_column() -> None:
+    """A rank that took 158 ms longer in input and 84 ms less in backward showed `+74` beside an accent of 158 ms."""
+    made = snapshot(Made(straggler=5, extra_ms=158.0))
+    assert made.ranks is not None
+    late, backward = made.ranks.lateness_ms.copy(), made.ranks.backward_ms.copy()
+    late[5], backward[5] = 74.0, 0.0
+    ranks = replace(made.ranks, lateness_ms=late, backward_ms=backward)
+    lines = text_of(table_lines(ViewState(replace(made, ranks=ranks), LOOK), TableView(np.array([5])), 160, 12))
+    scale = float(re.findall(r"(\d+) ms", lines[1])[0])
+    cells = sheet(160, ranks, len("node0")).bar
+    assert "+74" in lines[HEAD]
+    assert lines[HEAD].count(LOOK.glyphs.hot) == pytest.approx(74.0 / scale * cells, abs=1.0)
 
 
 def test_a_phase_of_half_a_cell_has_a_cell_whatever_comes_before_it() -> None:
@@ -273,12 +288,12 @@ def test_in_ascii_too_a_figure_without_difference_ends_below_its_heading() -> No
 @pytest.mark.parametrize(
     ("width", "said"),
     [
-        (76, "■in ■fwd ■bwd ■opt ■late ╌wait"), (80, "■in ■fwd ■bwd ■late ╌wait"),
+        (76, "■in■fw■bw■op■ot■late╌wait"), (80, "■in■fw■bw■op■ot■late╌wait"),
         (88, "■in ■fwd ■bwd ■opt ■oth ■late ╌wait"),
         (160, "■input ■forward ■backward ■optimizer ■other ■late ╌wait"),
     ],
 )  # fmt: skip
-def test_the_heading_of_the_bars_names_phases_and_the_accent_with_blanks_between(width: int, said: str) -> None:
+def test_the_heading_of_the_bars_names_all_shades_and_the_accent_at_every_width(width: int, said: str) -> None:
     picture = ViewState(snapshot(Made(straggler=5)), LOOKS["colour"])
     heads, calm = (text_of(table_lines(picture, TableView(np.arange(ranks)), width, 12))[1] for ranks in (8, 5))
     assert said in heads

@@ -9,13 +9,13 @@ from rich.segment import Segment
 
 from ddpmon.format import known
 from ddpmon.report.base_step import noise_ms
-from ddpmon.report.comparison import blamed_phase, others_ms
-from ddpmon.report.peers import difference_words, now_and_then_words, shared_decimals
+from ddpmon.report.comparison import blamed_phase, excesses
+from ddpmon.report.peers import difference_words, now_and_then_words, others_of, shared_decimals
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.report.wording import last_steps
 from ddpmon.run.medians import median
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Floats, Ranks
+from ddpmon.snapshot import Ranks
 from ddpmon.tui.draw.bars import Excess, bar, swatch
 from ddpmon.tui.draw.columns import BY_KEY
 from ddpmon.tui.draw.panel import FAINT, meter, no_match, title
@@ -75,10 +75,11 @@ def _headings(width: int, look: Look) -> Line:
 def _phases(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator[Line]:
     look, noise = picture.look, noise_ms(picture.snapshot)
     own = [float(ranks.column(f"{phase}_ms")[rank]) for phase in PHASES]
-    others = [float(others_ms(ranks, f"{phase}_ms")[rank]) for phase in PHASES]
+    apart = [float(excesses(picture.snapshot, ranks, f"{phase}_ms")[rank]) for phase in PHASES]
+    others = [ms - more for ms, more in zip(own, apart, strict=True)]
     longest = max((ms for ms in (*own, *others) if known(ms)), default=0.0)
     finding = marked_ranks(picture.snapshot.findings).get(rank)
-    blamed = blamed_phase(ranks, rank, finding) if finding else None
+    blamed = blamed_phase(picture.snapshot, ranks, rank, finding) if finding else None
     for index, phase in enumerate(PHASES):
         more = own[index] - others[index]
         excess = Excess(index, more) if phase == blamed and more > noise else None
@@ -113,13 +114,11 @@ def _numbers(own: float, others: float, noise: float, look: Look, *, loud: bool 
 
 def _more(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator[Line]:
     """What else is known of this rank; the larger of its number and the others' fills the bar."""
-    look, everybody = picture.look, np.arange(len(ranks))
+    look, others = picture.look, np.array(others_of(picture.snapshot, ranks, [rank]), np.int64)
     for name, unit, key in MORE:
-        values: Floats = BY_KEY[key].values(ranks, everybody)
-        own = float(values[rank])
+        own, typical = (float(median(BY_KEY[key].values(ranks, some))) for some in (np.array([rank]), others))
         if not known(own):
             continue
-        typical = median(np.delete(values, rank))
         largest = max(own, typical) if known(typical) else own
         bar_of = meter(own / largest if largest > 0 else None, _bar_width(width), look, FAINT)
         noise = noise_ms(picture.snapshot) if unit == "ms" else 0.0

@@ -17,12 +17,14 @@ from ddpmon.tui.theme import Look, ink
 
 SEEN = 0.5  # of a cell: what takes so much has a cell, so that equal ranks look equal
 LATER = "late"  # what the accent in a bar means
-NAMES = (PHASES, ("input", "fwd", "bwd", "opt", "other"), ("in", "fwd", "bwd", "opt", "oth"))
+NAMES = (
+    PHASES, ("input", "fwd", "bwd", "opt", "other"), ("in", "fwd", "bwd", "opt", "oth"), ("in", "fw", "bw", "op", "ot"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """What of a phase is more than on the other ranks: the index of the phase, and ms."""
+    """What of a phase is drawn as lateness: the index of the phase, and ms."""
 
     phase: int
     ms: float
@@ -70,31 +72,29 @@ def _work(phases: Sequence[float], look: Look, excess: Excess | None) -> list[tu
 def legend(look: Look, width: int, scale_text: str, *, excess: bool = False) -> Line:
     """What the shades mean, as a column heading over the bars, and where the scale ends; words give way to that.
 
-    With `excess` also what the accent means: what a phase takes longer than on the other ranks.
+    With `excess` also what the accent means: by how much a rank is late.
     """
-    for names, says in _forms(excess):
+    for names, gap, waits in _forms():
         line: Line = []
         for index, name in enumerate(names):
-            line += [swatch(index, look), Segment(f"{name} ", look.dim)]
-        line += [Segment(look.glyphs.swatch if look.smooth else look.glyphs.hot, look.accent)] if says else []
-        line += [Segment(f"{LATER} ", look.dim)] if says else []
-        line += [Segment(f"{look.glyphs.wait}wait", look.dim)]
+            line += [swatch(index, look), Segment(f"{name}{gap}", look.dim)]
+        line += [Segment(look.glyphs.swatch if look.smooth else look.glyphs.hot, look.accent)] if excess else []
+        line += [Segment(f"{LATER}{gap}", look.dim)] if excess else []
+        line += [Segment(f"{look.glyphs.wait}wait", look.dim)] if waits else []
         taken = sum(segment.cell_length for segment in line)
         if taken + len(scale_text) + 2 <= width:
             return [*line, Segment(scale_text.rjust(width - taken), look.dim)]
     return [Segment(scale_text.rjust(width)[:width], look.dim)]
 
 
-def _forms(excess: bool) -> Iterator[tuple[Sequence[str], bool]]:
-    """From the most words to the fewest: names of phases, and whether the accent has one.
+def _forms() -> Iterator[tuple[Sequence[str], str, bool]]:
+    """From the most words to the fewest: names of phases, what stands behind each, and whether the wait has one.
 
-    The accent has one rather than the optimizer and what is left of a step.
+    All shades have a name, however short, before one is left out.
     """
-    least = NAMES[-1]
-    if excess:
-        yield from ((names, True) for names in (*NAMES, least[:-1], least[:-2]))
-    yield from ((names, False) for names in NAMES)
-    yield from ((least[:many], False) for many in range(len(PHASES) - 1, 0, -1))
+    yield from ((names, " ", True) for names in NAMES)
+    yield from ((NAMES[-1], "", waits) for waits in (True, False))
+    yield from ((NAMES[-1][:many], "", False) for many in range(len(PHASES) - 1, 1, -1))
 
 
 def swatch(index: int, look: Look) -> Segment:

@@ -104,13 +104,15 @@ WORDS = (
     ("job step", "the step by the job's own count, and the time left at the pace of the last ten minutes"),
     ("work", "the part of a step in which a rank does not wait: input + forward + backward + optimizer + other"),
     ("wait", "exposed + barrier: all gradients ready, or in an explicit barrier, until the others are there too"),
-    ("late", "lateness: work minus the median work of the other ranks, in ms a step; ±0 below 0.5 % of a step"),
+    ("late", "lateness: work minus the median work of the others, in ms a step; ±0 below 0.5 % of a step"),
+    ("others", "whom a rank is compared with, in verdicts and in all views: the ranks that no finding calls late"),
     (
         "costs",
         "the share of the run's time that is saved if this rank loses its lateness and all other stragglers are"
         " fixed too",
     ),
     ("alone saves", "the share of the run's time that is saved if only this rank loses its lateness"),
+    ("in fw bw op ot", "the phases over the bars of a narrow terminal: input, forward, backward, optimizer, other"),
     ("input", "waiting for the next batch of the data loader"),
     ("other", "the rest of a step: logging, copies to the device, checkpoints, garbage collection"),
     ("reduce", "all-reduce: from the first bucket's launch to the last one's end; overlaps backward"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from rich.segment import Segment
 from ddpmon.format import figure, known, loss_words, time_of_day
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
-from ddpmon.report.verdicts import figures_now, marked_ranks, onsets
+from ddpmon.report.verdicts import figures_now, late_ranks, onsets
 from ddpmon.snapshot import Floats, Heat, Series, Snapshot
 from ddpmon.tui.draw.panel import no_match, title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
@@ -224,7 +224,7 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
     heat, look = picture.snapshot.heat, picture.look
     if heat is None or not 0 <= rank < len(heat.values) or np.isnan(heat.values[rank]).all():
         return None
-    low, high = _band(heat, rank, marked_ranks(picture.snapshot.findings))
+    low, high = _band(heat, rank, late_ranks(picture.snapshot.findings))
     late = ShownLateness(picture.snapshot).words([rank], look.unknown) if picture.snapshot.ranks is not None else ""
     name = f"lateness of rank {rank}, ms"
     step, values = heat.step.astype(np.float64), heat.values[rank].astype(np.float64)
@@ -232,12 +232,15 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
     return _completed(picture, Curve(name, look.clean(late), step, values, low, high, floor=0.0, ceiling=least))
 
 
-def _band(heat: Heat, rank: int, named: Collection[int]) -> tuple[Floats | None, Floats | None]:
-    """Between which values the others lie, but for one in ten and those that findings name; None with fewer than two.
+def _band(heat: Heat, rank: int, late: Sequence[int]) -> tuple[Floats | None, Floats | None]:
+    """Between which values nine in ten of the others lie; None with fewer than two others.
 
-    A rank whose steps are of other times has no others.
+    Ranks that findings call late are no others where there are any besides. A rank whose steps are of other times has
+    none.
     """
-    others = np.delete(np.arange(len(heat.values)), [rank, *(each for each in named if each < len(heat.values))])
+    others = np.delete(np.arange(len(heat.values)), rank)
+    calm = others[~np.isin(others, late)]
+    others = calm if len(calm) else others
     if len(others) < 2:
         return None, None
     asked = np.sort(heat.values[others[:: -(-len(others) // PEERS)]], axis=0)  # NaN sorts last

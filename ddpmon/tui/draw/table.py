@@ -10,8 +10,8 @@ from rich.style import Style
 
 from ddpmon.format import age, figure, known
 from ddpmon.report.base_step import noise_ms
-from ddpmon.report.comparison import blamed_phase, others_ms
-from ddpmon.report.peers import now_and_then_words
+from ddpmon.report.comparison import blamed_phase, excesses
+from ddpmon.report.peers import now_and_then, now_and_then_words
 from ddpmon.report.verdicts import firing, is_past, marked_ranks
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
@@ -117,7 +117,8 @@ class _Page:
         self.values = {c.key: c.values(self.ranks, rows) for c in (*self.sheet.before, *self.sheet.after)}
         self.decimals = self._decimals()
         self.states = _states(look)
-        self.others: dict[str, Floats] = {}
+        self.excesses: dict[str, Floats] = {}
+        self.snapshot = snapshot
         self.phases = np.stack([getattr(self.ranks, f"{name}_ms")[rows] for name in PHASES], axis=1)
 
     def _decimals(self) -> dict[str, int]:
@@ -231,13 +232,18 @@ class _Page:
         return bar(phases, float(ranks.wait_ms[rank]), self.scale, width, self.look, self._excess(rank, finding))
 
     def _excess(self, rank: int, finding: Finding | None) -> Excess | None:
-        """What the phase that a finding blames takes this rank longer than the others."""
-        phase = blamed_phase(self.ranks, rank, finding) if finding else None
-        if phase is None:
+        """The lateness, as the column has it, in the phase that a finding blames.
+
+        Of a rank that is late now and then what the medians of the bar show of it: what the phase takes it longer.
+        """
+        phase = blamed_phase(self.snapshot, self.ranks, rank, finding) if finding else None
+        if phase is None or finding is None:
             return None
-        if phase not in self.others:
-            self.others[phase] = others_ms(self.ranks, f"{phase}_ms")
-        more = float(getattr(self.ranks, f"{phase}_ms")[rank] - self.others[phase][rank])
+        more = float(self.ranks.lateness_ms[rank])
+        if now_and_then(finding) is not None:
+            if phase not in self.excesses:
+                self.excesses[phase] = excesses(self.snapshot, self.ranks, f"{phase}_ms")
+            more = float(self.excesses[phase][rank])
         return Excess(PHASES.index(phase), more) if more > self.noise_ms else None
 
     def _instead(self, rank: int, state: str, width: int) -> Segment:

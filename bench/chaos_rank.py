@@ -1,18 +1,22 @@
 """A rank of the chaos job: the trainer, which also writes down the exact loss of every step as it is made.
 
 `LOSSES` names a folder; each process has a file RANK-PID there, with a line a step: its number, and the loss in hex.
+`LAST_WORDS_S` is how long the run's store outlives the job once that has been killed: the course waits for its end.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpmon.probe import uplink
+from ddpmon.store.server_process import start
 from trainer import loop, parallel
 from trainer.__main__ import main
 from trainer.progress import Progress
@@ -45,4 +49,5 @@ class Lasting(DistributedDataParallel):
 if __name__ == "__main__":
     parallel.DistributedDataParallel = Lasting  # type: ignore[attr-defined]
     loop.Progress = Exact  # type: ignore[attr-defined]
+    uplink.start = partial(start, last_words_s=float(os.environ["LAST_WORDS_S"]))  # type: ignore[attr-defined]
     sys.exit(main())

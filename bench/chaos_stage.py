@@ -21,6 +21,7 @@ RANKS, STRAGGLER = 4, 3
 FAR_HOST, REDIS_HOST, HOSTS = 2, 3, 4
 TOKEN = "the secret of this run"
 MARK = "DDPMON_CHAOS"  # a variable that all processes of a course have
+LAST_WORDS_S = 5.0  # how long a store outlives its job: what is usual (60 s) is not waited for at the end
 MODEL = ("--layers=1", "--width=32", "--heads=2", "--batch=2", "--context=32")
 EVEN = ("--fault=forward:rank=0+1+2+3,ms=20", "--fault=backward:rank=0+1+2+3,ms=30")  # ranks sleep, not fight for cores
 SLOW = f"--fault=input:rank={STRAGGLER},ms=50"
@@ -100,6 +101,7 @@ class Stage:
             **self.clocks.environment,
             "TMPDIR": str(self.disk),
             "LOSSES": str(self.losses),
+            "LAST_WORDS_S": str(LAST_WORDS_S),
             "DDPMON_STORE": "" if self.redis is None else self.redis.url,
         }
         return Job(2, 2, [*program, *checkpoint], ("--max-restarts=1000",), environment)
@@ -115,7 +117,7 @@ def make_reference(net: Network, folder: Path, steps: int) -> Path:
     losses = folder / "losses"
     losses.mkdir(parents=True)
     program = [str(ROOT / "bench" / "chaos_rank.py"), f"--steps={steps}", *MODEL]
-    environment = {"DDPMON": "0", "LOSSES": str(losses), MARK: str(os.getpid())}
+    environment = {"DDPMON": "0", "LOSSES": str(losses), "LAST_WORDS_S": str(LAST_WORDS_S), MARK: str(os.getpid())}
     with torchrun(net, folder, Job(2, 2, program, (), environment)) as launchers:
         for launcher in launchers:
             launcher.wait(1200)

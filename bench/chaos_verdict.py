@@ -57,7 +57,8 @@ def _of_the_findings(findings: list[dict[str, Any]], busy: bool) -> list[str]:
     doubts = [f"{found['kind']}: {found['summary']}" for found in findings if _is_false(found, busy)]
     named = [(found["ranks"], found["phase"], found["nodes"]) for found in findings if found["kind"] == "straggler"]
     if ([STRAGGLER], "input", ["host1"]) not in named:
-        doubts.append(f"the straggler is not named: {[(f['kind'], f['ranks'], f['phase']) for f in findings]}")
+        said = [(found["kind"], found["ranks"], found["phase"], found["nodes"]) for found in findings]
+        doubts.append(f"the straggler is not named: {said}")
     return doubts
 
 

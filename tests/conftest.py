@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ _VARIABLES = {
 }
 
 # Files that start process groups of ranks, or servers that tests wait for, in the order in which they start: the
-# longest first, so that the workers end at about the same time. Single live tests of other files carry the mark
+# longest first, so that the workers end at about the same time. They wait more than they compute, so the other files
+# are spread evenly between them and take the cores meanwhile. Single live tests of other files carry the mark
 # themselves.
 LIVE = (
     "test_chaos",
@@ -61,18 +63,26 @@ LIVE = (
 )
 
 
-def place(item: pytest.Item) -> int:
-    """Where the test's file stands in the order; behind the last one for files that are not live."""
-    name = item.path.relative_to(HERE).with_suffix("").as_posix()
-    return LIVE.index(name) if name in LIVE else len(LIVE)
+def name(item: pytest.Item) -> str:
+    """The test's file as `LIVE` has it."""
+    return item.path.relative_to(HERE).with_suffix("").as_posix()
+
+
+def places(files: Sequence[str]) -> dict[str, float]:
+    """File -> where it stands in the order; `files` are given in the order of the collection."""
+    live = [file for file in LIVE if file in files]
+    others = [file for file in files if file not in LIVE]
+    between = {file: (index + 0.5) * len(live) / len(others) for index, file in enumerate(others)}
+    return {**{file: float(index) for index, file in enumerate(live)}, **between}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark live files and put them first."""
+    """Mark live files, and put the files into their order."""
     for item in items:
-        if place(item) < len(LIVE):
+        if name(item) in LIVE:
             item.add_marker("live")
-    items.sort(key=place)
+    order = places([*dict.fromkeys(name(item) for item in items)])
+    items.sort(key=lambda item: order[name(item)])
 
 
 # A shell starts what it puts into the background with SIGINT ignored, and every process started from there inherits it.

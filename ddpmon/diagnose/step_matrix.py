@@ -123,7 +123,7 @@ class StepMatrix:
         self.host_keys: tuple[tuple[str, int], ...] = ()
         self.host_of: I64 = np.empty(0, np.int64)
         self.own: OwnPaces | None = None
-        self._looked_at = -1
+        self._looked_at = self._processes_seen = -1
         self._begin(1)
 
     def _begin(self, room: int) -> None:
@@ -184,13 +184,17 @@ class StepMatrix:
         return view
 
     def update(self, run: Run, ranks: NDArray[np.bool_]) -> None:
-        """Take in what has been finished since the last call by `ranks` [world]; starts again when these change."""
+        """Take in what has been finished since the last call by `ranks` [world].
+
+        It starts again when these change, or when another host is known of one of them: a rank is compared as soon as
+        its history has been read, and its frame, which names its host, may come later.
+        """
         who = _with_record(run, np.flatnonzero(ranks & (run.rings.last >= 0)))
         newest = int(run.rings.last[who].min()) if who.size else -1
         of_device = run.rings.of_device and self.own is None
         if of_device:
             self.own = OwnPaces(run.info.world_size, run.rings.capacity)
-        if of_device or not np.array_equal(who, self.ranks) or newest < self._looked_at:
+        if of_device or newest < self._looked_at or not np.array_equal(who, self.ranks) or self._have_moved(run):
             self._restart(run, who)
         if not who.size or newest <= self._looked_at:
             return
@@ -202,8 +206,15 @@ class StepMatrix:
         for start in range(0, len(steps), _CHUNK):
             self._append(run, steps[start : start + _CHUNK])
 
+    def _have_moved(self, run: Run) -> bool:
+        """Whether the hosts of the ranks that are compared are others than when it started."""
+        if run.latest.processes_seen == self._processes_seen:
+            return False
+        self._processes_seen = run.latest.processes_seen
+        return _host_keys(run, self.ranks) != [self.host_keys[place] for place in self.host_of.tolist()]
+
     def _restart(self, run: Run, who: I64) -> None:
-        keys = [(run.latest.host[rank], run.latest.node[rank]) for rank in who.tolist()]
+        keys = _host_keys(run, who)
         places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
         self.ranks, self.host_keys = who, tuple(places)
         self.hosts = tuple(name for name, _ in places)
@@ -251,6 +262,11 @@ class StepMatrix:
             alike = np.flatnonzero(counts == count)
             medians[alike] = middles(work[order[starts[alike][:, None] + np.arange(count)]].swapaxes(1, 2))
         return medians
+
+
+def _host_keys(run: Run, who: I64) -> list[tuple[str, int]]:
+    """What tells the hosts of these ranks apart; the same for all ranks that no frame has come of."""
+    return [(run.latest.host[rank], run.latest.node[rank]) for rank in who.tolist()]
 
 
 def _with_record(run: Run, who: I64) -> I64:

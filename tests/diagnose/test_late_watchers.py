@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -17,10 +17,13 @@ STEPS, ONSET, RECENT, A_TICK = 700, 150, 256, 10
 NEAR = 5  # steps that an onset may be off by the noise
 
 
-def watch(job: MadeJob, attaches_at: int, names: dict[int, str] | None = None) -> Iterator[list[Alert]]:
+def watch(
+    job: MadeJob, attaches_at: int, names: dict[int, str] | None = None, unheard: Sequence[int] = ()
+) -> Iterator[list[Alert]]:
     """What lasts, tick by tick, for a watcher that comes at a step and reads what the ranks remember.
 
-    `names` are those of the steps in which rank 0 is in a named phase.
+    Two ranks share a host. `names` are those of the steps in which rank 0 is in a named phase; `unheard` are the ranks
+    whose frames cannot be read at the first two ticks.
     """
     run, judge = Run(run_info(job.ranks)), Judge()
     if attaches_at:
@@ -34,9 +37,16 @@ def watch(job: MadeJob, attaches_at: int, names: dict[int, str] | None = None) -
         marks = [mark(step, name, 900.0) for step, name in (names or {}).items() if step in part]
         for rank in range(job.ranks):
             own = marks if rank == 0 else []
-            run.add_rank(rank_frame(rank, tick, job.columns(rank, part.start, part.stop), marks=own), float(tick))
+            frame = rank_frame(rank, tick, job.columns(rank, part.start, part.stop), marks=own, **host(rank))
+            if tick >= 2 or rank not in unheard:
+                run.add_rank(frame, float(tick))
         run.settle(float(tick))
         yield [alert for alert in judge(run, run.ages(float(tick))) if alert.cleared_at_step is None]
+
+
+def host(rank: int) -> dict[str, object]:
+    """What the frame of a rank says of its host."""
+    return {"host": f"node{rank // 2}", "node": rank // 2}
 
 
 def is_true_of(alert: Alert, onset: int) -> bool:
@@ -56,7 +66,7 @@ def late_rank(ranks: int, ms: float, seed: int) -> MadeJob:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_onset_of_a_straggler_is_right_or_a_bound_whenever_a_watcher_attaches(ranks: int, seed: int) -> None:
     job, told = late_rank(ranks, 13.0, seed), 0
-    for attaches_at in range(300, STEPS - 20, 20):
+    for attaches_at in range(300 + 20 * seed, STEPS - 20, 60):  # each seed at other steps
         for alerts in watch(job, attaches_at):
             for alert in alerts:
                 if alert.kind == "straggler":
@@ -98,3 +108,17 @@ def test_the_first_long_step_is_known_to_who_has_seen_the_run_from_its_beginning
     for attaches_at, onset in ((0, (200, False)), (510, (500, True))):
         pauses = [alert for alerts in watch(MadeJob(phases), attaches_at) for alert in alerts if alert.kind == "pause"]
         assert {(each.since_step, each.since_is_bound) for each in pauses} == {onset}
+
+
+def test_a_straggler_has_its_host_once_its_frame_can_be_read() -> None:
+    phases = healthy_phases(4, 400)
+    phases["input"][3] += 40.0
+    last = [*watch(MadeJob(phases), 300, unheard=(2, 3))][-1]
+    assert [(each.kind, each.ranks, each.nodes) for each in last] == [("straggler", (3,), ("node1",))]
+
+
+def test_a_slow_host_is_found_once_the_frames_of_its_ranks_can_be_read() -> None:
+    phases = healthy_phases(8, 400)
+    phases["input"][2:4] += 40.0
+    last = [*watch(MadeJob(phases), 300, unheard=range(2, 8))][-1]
+    assert [(each.kind, each.ranks, each.nodes) for each in last] == [("slow_node", (2, 3), ("node1",))]

@@ -9,7 +9,6 @@ from textual.color import Color
 
 from ddpmon.tui.ascii_only import AsciiOnly
 
-SIGNS = ("\u200b", "…", "│ x │", "╭──╮", "█▌", "µs", "\u202eabc")
 TEXTS = (
     "plain",
     "é",

@@ -77,7 +77,7 @@ def _run(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _lasted(snapshot: Snapshot, run: RunView, info: RunInfo) -> tuple[str, str]:
-    """For how long it has run; of a run that may go on unseen when it was last heard."""
+    """Say for how long it has run, or when a run that may go on unseen was last heard."""
     long = clock(run.elapsed_s, UNKNOWN)
     if _goes_on(snapshot):
         return "running for", long

@@ -84,7 +84,7 @@ def test_in_ascii_one_long_step_in_five_does_not_lift_the_line_beside_a_band() -
 
 
 def test_of_more_steps_than_columns_the_median_and_the_range_are_drawn_and_no_slopes() -> None:
-    """One late step of five looked like slopes: the line went from the last step of a column to the first of the next."""
+    """The line went from step to step within a column, so that one late step of five was slopes."""
     step = np.arange(400.0)
     late = Curve("late", "", step, np.where(step % 5 == 0, 360.0, 0.0), np.full(400, -9.0), np.full(400, 9.0))
     lines = text_of(plot_lines(late, 80, 10, COLOUR))

@@ -12,7 +12,7 @@ from ddpmon.tui.draw.decimation import decimate
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.plot import GUTTER, Curve, plot_lines, scale_of
-from ddpmon.tui.draw.run_plots import lateness_plot, plots_stacked
+from ddpmon.tui.draw.run_plots import lateness_plot, marked_plots, plots_stacked
 from ddpmon.tui.theme import Look, make_look
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
@@ -233,6 +233,19 @@ def test_ranks_that_findings_name_belong_to_no_band_of_the_others() -> None:
         rows = text_of(lateness_plot(shown, 0, 90, 14))[1:-1]
         ticks = [float(line[:5]) for line in rows if line[:5].strip()]
         assert (max(ticks) >= 50) == reaches, "up to the late rank"
+
+
+@pytest.mark.parametrize("unknown", [(1,), (1, 2)])
+def test_compared_ranks_fill_the_width_also_where_some_cannot_be_compared(unknown: tuple[int, ...]) -> None:
+    """A quarter of the screen was empty beside the plot of the only rank that could be."""
+    made = snapshot(Made(ranks=8))
+    assert made.heat is not None
+    values = made.heat.values.copy()
+    values[list(unknown)] = np.nan
+    shown = ViewState(replace(made, heat=replace(made.heat, values=values)), ASCII)
+    lines = text_of(marked_plots(shown, [1, 2, 3], 120, 20))
+    assert sum(line.count("lateness of rank") for line in lines) == 3 - len(unknown)
+    assert all(line[60:119].strip() for line in lines if "lateness of rank" in line or " step " in line)
 
 
 def stalled(values: float = 130.0, stall: float = 15_200.0) -> Curve:

@@ -87,12 +87,14 @@ class Row:
         quantity: which.
         own: each rank's, NaN where unknown. others: the median of the ranks that are compared with, NaN where unknown.
         noise_ms: a difference of times below this is noise.
+        compared: whether each rank's steps are those of the others.
     """
 
     quantity: Quantity
     own: tuple[float, ...]
     others: float
     noise_ms: float
+    compared: tuple[bool, ...]
 
     def words(self, value: float, unknown: str = "") -> str:
         """One of the figures, with as many decimals as all of them have."""
@@ -113,9 +115,12 @@ class Row:
         return self.noise_ms if self.quantity.unit == "ms" else 0.0
 
     def is_worse(self, place: int = 0) -> bool:
-        """Whether it differs by a tenth or more in the direction that is bad, and by more than noise."""
+        """Whether it differs by a tenth or more in the direction that is bad, and by more than noise.
+
+        Nothing is worse on a rank that cannot be compared, such as one whose steps are of another time.
+        """
         more = self.difference(place)
-        if self.quantity.worse == "none" or not math.isfinite(more):
+        if self.quantity.worse == "none" or not math.isfinite(more) or not self.compared[place]:
             return False
         worse = more if self.quantity.worse == "more" else -more
         return worse >= max(NOTABLE * abs(self.others), self.noise)
@@ -227,13 +232,14 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
     if ranks is None:
         return Comparison(rows)
     there = others_of(snapshot, ranks, who)
-    others = some_of(there, MOST_PEERS).tolist()
+    others, compared = some_of(there, MOST_PEERS).tolist(), np.isfinite(ranks.lateness_ms)
+    alike = tuple(bool(compared[rank]) or not compared.any() for rank in who)
     for quantity in QUANTITIES:
         own, rest = quantity.values(ranks, who), quantity.values(ranks, others)
         rest = rest[np.isfinite(rest)]
         if np.isfinite(own).any() or rest.size:
             middle = float(np.median(rest)) if rest.size else math.nan
-            rows.append(Row(quantity, tuple(own.tolist()), middle, noise))
+            rows.append(Row(quantity, tuple(own.tolist()), middle, noise, alike))
     return Comparison(rows, len(others), len(there))
 
 

@@ -21,10 +21,11 @@ MOST_PEERS = 64
 _OF_STEPS = (*PHASES, "work", "wait", "loss")
 
 
-def build_detail(run: Run, rank: int, late: Collection[int] = ()) -> RankDetail | None:
+def build_detail(run: Run, rank: int, late: Collection[int] = (), named: Collection[int] = ()) -> RankDetail | None:
     """The newest steps of a rank and the readings of its machine; None before it was heard of.
 
-    The ranks that findings call late are not among the others that it is compared with.
+    The ranks that findings call late are not among the others that it is compared with, and those that findings name,
+    such as for their memory, are not among those that its machine is compared with.
     """
     state = run.ranks[rank] if 0 <= rank < len(run.ranks) else None
     if state is None:
@@ -32,7 +33,7 @@ def build_detail(run: Run, rank: int, late: Collection[int] = ()) -> RankDetail 
     peers = peers_of(run, rank, late)
     return RankDetail(
         rank=rank,
-        courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, peers)},
+        courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, peers_of(run, rank, {*late, *named}))},
         notes=tuple(state.frame.notes),
         stall=state.frame.stall,
         failure=state.frame.failure,

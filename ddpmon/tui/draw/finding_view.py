@@ -33,6 +33,9 @@ PLOT_LEAST, PLOT_MOST, PLOT_HIGHEST = 10, 18, 30  # lines of the plot below the 
 FURTHER = ("lateness", "wait", "gpu_power_w", "cpu_pct", "gpu_clock_mhz", "runqueue_pct")
 # What is plotted of a rank where the kind says more of it than the phase does.
 ABOUT: Mapping[KindName, str] = {
+    "gpu_shared": "gpu_utilization_pct",
+    "gpu_doubled": "gpu_utilization_pct",
+    "gpu_leftover": "gpu_allocated",
     "gpu_memory_growth": "gpu_allocated",
     "gpu_memory_uneven": "gpu_allocated",
     "gpu_throttled": "gpu_clock_mhz",

@@ -131,7 +131,7 @@ def _busbw(run: Run, transfer_ms: float) -> float:
 def build_ranks(run: Run, ages: Floats, lost: Ints) -> Ranks:
     """Per-rank columns; durations are medians of the rank's own last 20 steps."""
     latest, places = run.latest, run.latest.places
-    figures = latest.figures.copy()
+    figures = latest.figures.copy("K")
     state = [*latest.state]
     for rank in lost.tolist():
         state[rank] = "lost"

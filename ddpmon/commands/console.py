@@ -17,9 +17,8 @@ OK, FOUND, USAGE, NO_RUN, NOT_WRITTEN, BROKEN, INTERRUPTED, READER_GONE = 0, 1, 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # what a shell reports of a command that it cannot start
 STDIN, STDOUT, STDERR = 0, 1, 2
 # Of the garbage collector, in a process of our own. Neither imports nor thousands of frames a second make cycles: with
-# the usual thresholds it took 8 % of the imports' CPU, and a quarter of that of a dashboard of 4,096 ranks; with 20,000
-# it still took 3 % of the latter.
-GC_THRESHOLDS = 100_000, 10, 20
+# the usual thresholds it took 8 % of the imports' CPU, and a quarter of that of a dashboard of 4,096 ranks.
+GC_THRESHOLDS = 20_000, 10, 20
 
 
 class _Stream(io.FileIO):

@@ -174,7 +174,8 @@ def test_advice_and_notices_are_cut_behind_a_word() -> None:
     found = Finding("rank_lost", "critical", "rank 3 is silent", (3,), advice=advice)
     made = replace(snapshot(Made()), findings=(found,), link=Link("gone", advice))
     shown = ViewState(made, COLOUR)
-    for line in (text_of(verdict_lines(shown, 80))[1], text_of([notice_line(shown, 80)])[0]):
-        said = line.rstrip().removesuffix(" …").split("→ ")[-1].strip(" ‖")
-        assert line.rstrip().endswith(" …")
-        assert advice.startswith(f"{said} ")
+    for width in range(72, 80):
+        for line in (text_of(verdict_lines(shown, width))[1], text_of([notice_line(shown, width)])[0]):
+            said = line.rstrip().removesuffix(" …").split("→ ")[-1].strip(" ‖")
+            assert line.rstrip().endswith(" …")
+            assert advice.removeprefix("before the next run, ").startswith(f"{said} ")

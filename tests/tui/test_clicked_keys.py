@@ -54,7 +54,7 @@ def test_of_two_keys_beside_each_other_the_one_that_is_clicked_is_pressed() -> N
 
 
 def test_a_click_on_a_key_in_brackets_opens_what_it_names_and_foreign_brackets_do_nothing() -> None:
-    findings = tuple(replace(LATE, ranks=(rank,), id=rank + 1, summary=f"list[q] is late {rank}") for rank in range(9))
+    findings = tuple(replace(LATE, ranks=(rank,), id=rank + 1, cause="list[q]") for rank in range(9))
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("[5]")

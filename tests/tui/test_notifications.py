@@ -38,7 +38,7 @@ def rings(term: Terminal) -> int:
 
 def see_both(term: Terminal) -> None:
     """Read until both findings stand on the screen and other pictures have followed."""
-    term.until(b"at step 1,203")
+    term.until(b"rank 2: failed")
     seen = len(term.everything)
     while len(term.everything) < seen + 2000:
         assert term.read()

@@ -64,7 +64,8 @@ class HostReading(ViewScreen):
         return LinkedLines([*lines, *below], ranks)
 
     def on_linked_text_moved(self) -> None:
-        """Another rank of the host is under the cursor."""
+        """Another rank of the host is under the cursor, and chosen."""
+        self.dashboard.links.choose(self.query_one(LinkedText).rank)
         self.show()
 
 
@@ -83,8 +84,6 @@ class HostsScreen(HostReading):
     view: ClassVar[str] = "hosts"
     panels: ClassVar[tuple[str, ...]] = ("table", "chosen")
 
-    _followed: int | None = None  # the chosen rank to whose host the cursor went last
-
     def on_mount(self) -> None:
         """Arrange the table as it was left; the base class does the rest."""
         self.dashboard.habits.take_hosts(self.table)
@@ -95,13 +94,14 @@ class HostsScreen(HostReading):
             super().action_maximise()
 
     def follow(self) -> None:
-        """Put the cursor on the host of the chosen rank, once another one is chosen."""
-        links = self.dashboard.links
-        host = links.host_of(links.chosen)
-        if host is not None and links.chosen != self._followed:
-            self._followed = links.chosen
-            self.table.hold(host)
-            self.query_one(LinkedText).hold(links.chosen)
+        """Put the cursor on the host of the rank that it was on in the view before."""
+        links, picture = self.dashboard.links, self.picture
+        rank = links.current
+        host = links.host_of(rank)
+        if host is not None:
+            is_worst = links.chosen is None and host in self.table.arranged(picture, picture.wanted)[:1]
+            self.table.hold(None if is_worst else host)
+            self.query_one(LinkedText).hold(rank, seeks=links.chosen is not None)
 
     def compose(self) -> ComposeResult:
         """Header, the table, the host under the cursor, the keys."""

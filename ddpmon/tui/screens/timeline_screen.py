@@ -53,7 +53,7 @@ class TimelineScreen(ViewScreen):
 
     def follow(self) -> None:
         """The cursor of the table is on the chosen rank."""
-        self.table.hold(self.dashboard.links.chosen)
+        self.table.hold(self.dashboard.links.to_hold)
 
     def share_out(self, room: int) -> None:
         """The rows above; the ranks and the buckets side by side in wide terminals, else one of both.

@@ -8,6 +8,8 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 
 from ddpmon.report.verdicts import firing
+from ddpmon.report.wording import format_ranks
+from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.peer_table import marked_lines, ranks_fitting, table_size
@@ -40,6 +42,18 @@ class CompareScreen(ViewScreen):
         yield Canvas(self.head, id="head")
         yield Canvas(self._table, id="compared")
         yield self.foot()
+
+    @property
+    def finding_here(self) -> Finding | None:
+        """The worst finding that names one of the ranks."""
+        return next(
+            (each for each in firing(self.picture.snapshot.findings) if set(self.ranks) & set(each.ranks)), None
+        )
+
+    @property
+    def subject(self) -> str:
+        """The ranks."""
+        return format_ranks(self.ranks)
 
     def _table(self, width: int, height: int) -> list[Line]:
         ranks, findings = self.picture.snapshot.ranks, firing(self.picture.snapshot.findings)

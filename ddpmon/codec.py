@@ -152,12 +152,14 @@ def _check_host(key: str, frame: HostFrame) -> None:
     ranks, odd = divmod(len(frame.ranks), 4)
     if odd or not 0 < ranks <= MAX_HOST_RANKS or len(frame.figures) != 8 * len(FIGURES) * ranks:
         raise FrameError(f"{key}: {len(frame.ranks)} bytes of ranks and {len(frame.figures)} of figures")
+    steps = 0
     for rows in frame.steps:
-        count, wide, narrow = len(rows.step) // 8, *widths(rows.columns)
+        count, (wide, narrow) = len(rows.step) // 8, widths(rows.columns)
+        steps += count
         lengths = (8 * count, 2 * count, 4 * count * wide, 2 * count * narrow)
         if lengths != (len(rows.step), len(rows.place), len(rows.values), len(rows.halves)):
             raise FrameError(f"{key}: {len(rows.values)} and {len(rows.halves)} bytes for {count} steps")
-    if (steps := sum(len(rows.step) // 8 for rows in frame.steps)) > MAX_ROWS * ranks:
+    if steps > MAX_ROWS * ranks:
         raise FrameError(f"{key}: {steps} steps of {ranks} ranks, more than {MAX_ROWS} of each")
 
 

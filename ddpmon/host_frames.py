@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from msgspec import Struct
@@ -21,10 +21,10 @@ from ddpmon.parts import Count, Loader, RankNumber, Text
 from ddpmon.schema import HostFrame, Mark, RankFrame, StepColumns, StepRows, widths
 
 _FIRST_OF_PROCESS, _FIRST_OF_LOADER = PLACE[PROCESS[0]], PLACE["loader_workers"]
-_FIELDS = tuple(
-    (field, PROCESS.index(field) if field in PROCESS else None) for field in ProcessFigures.__struct_fields__
-)
-_COUNTED = tuple(place for place, name in enumerate(PROCESS) if FIGURES[PLACE[name]].counts)
+_TOLD = tuple(field for field in ProcessFigures.__struct_fields__ if field not in PROCESS)  # what is no figure
+_told_of = attrgetter(*_TOLD)
+_in_order = itemgetter(*[(*PROCESS, *_TOLD).index(field) for field in ProcessFigures.__struct_fields__])
+_COUNTS = tuple(FIGURES[PLACE[name]].counts for name in PROCESS)
 _values_of = attrgetter(*PROCESS)
 _NOTHING_KNOWN: list[Any] = [None] * len(PROCESS)
 _WITHOUT: dict[str, Any] = dict.fromkeys(PROCESS)
@@ -126,14 +126,11 @@ def with_figures(whole: RankFrame, row: Sequence[float], phase: str) -> RankFram
 
 def process_of(known: ProcessFigures | None, row: Sequence[float]) -> ProcessFigures | None:
     """A rank's process by its newest figures; what is no figure, such as where it may run, is that of `known`."""
-    values: list[Any] = [_known(value) for value in row[_FIRST_OF_PROCESS:_FIRST_OF_LOADER]]
+    figures = zip(row[_FIRST_OF_PROCESS:_FIRST_OF_LOADER], _COUNTS, strict=True)
+    values: list[Any] = [None if value != value else int(value) if counts else value for value, counts in figures]
     if known is None and values == _NOTHING_KNOWN:
         return None
-    for place in _COUNTED:
-        if values[place] is not None:
-            values[place] = int(values[place])
-    told = known or _NO_PROCESS
-    return ProcessFigures(*[getattr(told, field) if place is None else values[place] for field, place in _FIELDS])
+    return ProcessFigures(*_in_order((*values, *_told_of(known or _NO_PROCESS))))
 
 
 def without_figures(process: ProcessFigures | None) -> ProcessFigures | None:

@@ -15,6 +15,7 @@ _VARIABLES = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT"),
     *("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"),
+    "PYTHONDONTWRITEBYTECODE",  # with it every process that a test starts, and every worker, compiles ddpmon again
 }
 
 # Files that start process groups of ranks, or servers that tests wait for, in the order in which they start: the

@@ -133,7 +133,7 @@ def table(runs: Sequence[Listed], commands: Sequence[str]) -> Iterator[str]:
 
 
 def _in_terminal(lines: Sequence[str], commands: Sequence[str]) -> Iterator[str]:
-    """The table as it is; in a terminal that is too narrow for it each command stands below its row."""
+    """The lines of the table. In a terminal that is too narrow for them each command stands below its row."""
     width = os.get_terminal_size(STDOUT).columns if has_terminal(STDOUT) else 0
     if not 0 < width < max(map(len, lines[: len(commands) + 1])):
         yield from lines

@@ -86,12 +86,14 @@ class Group:
 
     Attributes:
         confirmations: judgements in a row that must say yes before an alert fires.
+        former: key -> id of the lives that a restart of other ranks has interrupted. If the same is said again, it goes
+            on with its id.
         resolved: the last alerts that are over, oldest first.
     """
 
-    def __init__(self, ids: Iterator[int], confirmations: int) -> None:
+    def __init__(self, ids: Iterator[int], confirmations: int, former: dict[Any, int]) -> None:
         self._ids = ids
-        self.confirmations = confirmations
+        self.confirmations, self.former = confirmations, former
         self._lives: dict[Any, Life] = {}
         self.resolved: list[Alert] = []
 
@@ -100,6 +102,11 @@ class Group:
 
     def __iter__(self) -> Iterator[Life]:
         return iter([life for life in self._lives.values() if life.confirmed_at is not None])
+
+    @property
+    def interrupted(self) -> dict[Any, int]:
+        """Key -> id of all lives that are confirmed, and of those before them that have not gone on."""
+        return self.former | {life.key: life.id for life in self}
 
     @property
     def keys(self) -> list[Any]:
@@ -122,7 +129,7 @@ class Group:
 
     def begin(self, key: Any) -> Life:
         """A new life, pending."""
-        life = self._lives[key] = Life(next(self._ids), key)
+        life = self._lives[key] = Life(self.former.pop(key, 0) or next(self._ids), key)
         return life
 
     def observe(self, key: Any, step: int, *, high: bool, low: bool, calm: int | None = None) -> None:
@@ -177,22 +184,26 @@ class AlertBook:
     def __init__(self) -> None:
         self.ids: Iterator[int] = itertools.count(1)
         self._groups: dict[GroupName, Group] = {}
+        self._former: dict[GroupName, dict[Any, int]] = {}  # what groups that have not begun again will go on with
 
     def group(self, name: GroupName) -> Group:
         """The group of this name, which is begun by the first call."""
         if name not in self._groups:
             policy = INTERMITTENT if name == "intermittent" else ALERTS
-            self._groups[name] = Group(self.ids, policy.confirmations)
+            self._groups[name] = Group(self.ids, policy.confirmations, self._former.pop(name, {}))
         return self._groups[name]
 
     def keep_only(self, *names: GroupName) -> None:
-        """Forget all groups but these; no number of a life is given again."""
+        """Forget all groups but these, and of the others all but the ids of what lasts."""
+        self._former |= {name: group.interrupted for name, group in self._groups.items() if name not in names}
         self._groups = {name: group for name, group in self._groups.items() if name in names}
 
-    def forget_resolved(self) -> None:
-        """Forget what is over."""
+    def begin_again(self) -> None:
+        """Forget what is over, and what was interrupted: the run counts its steps from the beginning."""
+        self._former.clear()
         for group in self._groups.values():
             group.resolved.clear()
+            group.former.clear()
 
     def lives(self) -> dict[int, Life]:
         """Id -> life, of all that are confirmed."""

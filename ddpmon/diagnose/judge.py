@@ -98,7 +98,7 @@ class Judge:
         The plots and the times of day know the new steps alone.
         """
         newest = int(run.latest.step[~run.out_of_step()].max(initial=0))
-        self._book.forget_resolved()
+        self._book.begin_again()
         self._lost.begin_again()
         self._causes.begin_again(newest)
 

@@ -175,13 +175,13 @@ def _find(run: Run, ranks: NDArray[np.bool_], steps: I64, medians: F32, cut: int
     """A jump at `steps[cut:]` against the steps before: a minority's of `ranks`, or the job's."""
     who_ = np.flatnonzero(ranks)
     losses = _losses(run, steps, ranks)
-    judged = int(((~np.isnan(losses[:, :cut])).sum(axis=1) >= LOSSES.enough_values).sum())
     high = np.flatnonzero(raised(losses, cut))
     before, after = losses[high, :cut], losses[high, cut:]
     base, limit = limits(before)
     own = onsets(after, limit)
     jumped = np.flatnonzero(own >= 0)
-    if jumped.size and (2 * jumped.size < judged or (jumped.size == 1 and judged == 2)):
+    judged = int(((~np.isnan(losses[:, :cut])).sum(axis=1) >= LOSSES.enough_values).sum()) if jumped.size else 0
+    if 2 * jumped.size < judged or (jumped.size == 1 and judged == 2):
         first = jumped[np.argsort(own[jumped], kind="stable")]
         at = int(first[0])
         named = tuple(who_[high[first]].tolist())

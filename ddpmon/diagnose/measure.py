@@ -161,8 +161,8 @@ class Others:
     def _can_fill(self, run: Run, phases: tuple[str, ...]) -> bool:
         """Whether the launches of one of the phases may be as many as the launch queue holds.
 
-        The others launch as many, so their hosts' time tells, whatever of it they were held up for. Where a host takes
-        longer in several phases, its queue was full in the first of them.
+        The others launch as many, so the time of their hosts tells, even if it holds waiting. Where a host takes longer
+        in several phases, its queue was full in the first of them.
         """
         hosts = [median(run.rings.take(f"host_{phase}", self.steps, self._asked)) for phase in phases]
         own = [middle(self.normal[phase]) for phase in phases]

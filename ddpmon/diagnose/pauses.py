@@ -14,7 +14,7 @@ from ddpmon.diagnose.late_policy import ALERTS, SUSTAINED
 from ddpmon.diagnose.step_matrix import NewSteps
 from ddpmon.diagnose.sustained import begins_with_run
 from ddpmon.diagnose.tick import Tick
-from ddpmon.run.marks import STEPS, Pause, paused_steps
+from ddpmon.run.marks import MOST_PAUSES, Pause, paused_steps
 from ddpmon.run.medians import median, middle
 from ddpmon.run.model import Run
 from ddpmon.run.rings import F32, I64
@@ -120,7 +120,7 @@ def _named(name: str, pauses: dict[int, Pause], steps: I64, durations: F32) -> A
         ranks=() if many else (newest.rank,),
         phase="other",
         since_step=min(on_record),
-        since_is_bound=not begins_with_run(steps) or len(pauses) >= STEPS,
+        since_is_bound=not begins_with_run(steps) or len(pauses) >= MOST_PAUSES,
         cost_pct=cost,
         measures=NamedPauseMeasures(name, newest.ranks, newest.ms, total, times, last, blinding),
     )

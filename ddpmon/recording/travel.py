@@ -29,8 +29,8 @@ _USUAL = SPEEDS.index(1.0)
 # So long one tick may play looks before it draws. A look of 64 ranks with its verdict took 26 ms of a slow, busy core:
 # where that is too slow for the speed that was asked for, it plays as fast as it can.
 _BUDGET_S = 0.5
-_SAID_S = 10.0  # so long the screen says where a report was written
-_REFUSED_S = 4.0  # so long it says what could not be reached; a key that asks for something else ends both
+_SAID_S = 10.0  # for which the screen says where a report was written, unless a key asks for something else
+_REFUSED_S = 4.0  # for which it says what could not be reached, likewise
 _LONGEST_S = 2.0  # between two ticks: a program that was stopped does not play what it missed
 Refusal = Literal["", "before", "behind", "next finding", "finding before"]  # what the last of the moves cannot reach
 _NO_FINDING: Mapping[Refusal, str] = {

@@ -62,8 +62,8 @@ def ended_by(mute: str, failed: str, reason: str = "") -> str:
     """How a run ended, in words.
 
     Args:
-        mute: the ranks that said nothing of their end, as `listed` has them.
-        failed: those that ended with an error.
+        mute: the ranks that said nothing of their end, in words; "" for none.
+        failed: those that ended with an error, likewise.
         reason: the first error.
     """
     said = [f"{mute} disappeared without a message"] if mute else []

@@ -134,7 +134,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | No
     `late` [world] are the ranks that findings call late, with which no other rank is compared; None for nobody.
     """
     latest, places = run.latest, run.latest.places
-    figures = latest.figures.copy()
+    figures = latest.figures.copy("K")
     state = [*latest.state]
     for rank in lost.tolist():
         state[rank] = "lost"

@@ -153,7 +153,7 @@ def _coverage(m: CoverageMeasures, alert: Alert) -> Words:
     said = [*_unseen(m), *_lost_on_the_way(m.losses, m.window_s)]
     heard = m.world_size - len(alert.ranks)
     if alert.ranks and 2 * heard <= m.world_size:
-        said.append(f"there is not enough evidence for a verdict: only {heard:,} of {m.world_size:,} ranks report now")
+        said.append(f"only {heard:,} of {m.world_size:,} ranks report now: the others cannot be judged")
     summary = f"the monitor does not see the whole run: {'; '.join(said)}"
     return Words(summary, evidence=evidence, advice=_coverage_advice(m, alert.ranks))
 

@@ -95,7 +95,7 @@ def what(finding: Finding) -> str:
 
 
 def what_within(finding: Finding, cells: int) -> str:
-    """`what` in so many cells: of a lateness without the phase, or how often as `1/5`, rather than cut before that.
+    """`what` in so many cells. A lateness loses its phase first, and then says how often as `1/5`, before it is cut.
 
     What has no shorter form is returned whole.
     """

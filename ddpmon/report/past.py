@@ -27,6 +27,14 @@ def with_when(snapshot: Snapshot) -> Snapshot:
     return snapshot if when == "now" else replace(snapshot, findings=tuple(in_past(f, when) for f in snapshot.findings))
 
 
+def how_ended(snapshot: Snapshot) -> str:
+    """Who ended a run that did not finish, and how; empty where that is not known, and of any other run."""
+    run = snapshot.run
+    if run is None or run.state not in ("failed", "killed", "cancelled"):
+        return ""
+    return snapshot.link.message.partition(";")[0]
+
+
 def with_kill(snapshot: Snapshot) -> Snapshot:
     """The picture with the kill of its run as the first finding, where it was killed or crashed."""
     run = snapshot.run

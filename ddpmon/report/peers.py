@@ -15,8 +15,9 @@ from ddpmon.format import signed
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.verdicts import late_ranks, marked_ranks
 from ddpmon.report.wording import one_step_of
+from ddpmon.run.medians import some_of
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Finding, Floats, Ranks, Snapshot
+from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
 
 MOST_PEERS = 256  # ranks, evenly spaced, that stand for all others: the figures of each one's GPU are read one by one
 RHYTHM = 9  # cells of the lateness of a rank that is late now and then: +361 1/5
@@ -86,12 +87,14 @@ class Row:
         quantity: which.
         own: each rank's, NaN where unknown. others: the median of the ranks that are compared with, NaN where unknown.
         noise_ms: a difference of times below this is noise.
+        compared: whether each rank's steps are those of the others.
     """
 
     quantity: Quantity
     own: tuple[float, ...]
     others: float
     noise_ms: float
+    compared: tuple[bool, ...]
 
     def words(self, value: float, unknown: str = "") -> str:
         """One of the figures, with as many decimals as all of them have."""
@@ -112,9 +115,12 @@ class Row:
         return self.noise_ms if self.quantity.unit == "ms" else 0.0
 
     def is_worse(self, place: int = 0) -> bool:
-        """Whether it differs by a tenth or more in the direction that is bad, and by more than noise."""
+        """Whether it differs by a tenth or more in the direction that is bad, and by more than noise.
+
+        Nothing is worse on a rank that cannot be compared, such as one whose steps are of another time.
+        """
         more = self.difference(place)
-        if self.quantity.worse == "none" or not math.isfinite(more):
+        if self.quantity.worse == "none" or not math.isfinite(more) or not self.compared[place]:
             return False
         worse = more if self.quantity.worse == "more" else -more
         return worse >= max(NOTABLE * abs(self.others), self.noise)
@@ -226,17 +232,18 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
     if ranks is None:
         return Comparison(rows)
     there = others_of(snapshot, ranks, who)
-    others = _spread(there)
+    others, compared = some_of(there, MOST_PEERS).tolist(), np.isfinite(ranks.lateness_ms)
+    alike = tuple(bool(compared[rank]) or not compared.any() for rank in who)
     for quantity in QUANTITIES:
         own, rest = quantity.values(ranks, who), quantity.values(ranks, others)
         rest = rest[np.isfinite(rest)]
         if np.isfinite(own).any() or rest.size:
             middle = float(np.median(rest)) if rest.size else math.nan
-            rows.append(Row(quantity, tuple(own.tolist()), middle, noise))
+            rows.append(Row(quantity, tuple(own.tolist()), middle, noise, alike))
     return Comparison(rows, len(others), len(there))
 
 
-def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int]) -> list[int]:
+def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int]) -> Ints:
     """The others that ranks are compared with, as verdicts do: those that are there, and that no finding calls late.
 
     Without those of which no lateness is known, where one is known of others: these are in other steps than the rest,
@@ -247,16 +254,5 @@ def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int]) -> list[int]
     compared = there[np.isfinite(ranks.lateness_ms[there])]
     there = compared if compared.size else there
     there = np.array([rank for rank in there.tolist() if ranks.state[rank] not in GONE], np.int64)
-    calm: list[int] = there[~np.isin(there, late_ranks(snapshot.findings))].tolist()
-    return calm or there.tolist()
-
-
-def _spread(ranks: list[int]) -> list[int]:
-    """Up to `MOST_PEERS` of them, evenly spaced, and each a place further within its part.
-
-    Else all might be the first GPUs of their hosts, which other air cools.
-    """
-    count, part = len(ranks), len(ranks) // MOST_PEERS
-    if part == 0:
-        return ranks
-    return [ranks[place * count // MOST_PEERS + place % part] for place in range(MOST_PEERS)]
+    calm: Ints = there[~np.isin(there, late_ranks(snapshot.findings))]
+    return calm if len(calm) else there

@@ -7,8 +7,8 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.run.model import Run
-from ddpmon.run.recent import RECENT
+from ddpmon.run.medians import some_of
+from ddpmon.run.model import SILENT_S, Run
 from ddpmon.run.resources import RESOURCES
 from ddpmon.run.step_map import STEPS
 from ddpmon.schema import PHASES
@@ -21,10 +21,11 @@ MOST_PEERS = 64
 _OF_STEPS = (*PHASES, "work", "wait", "loss")
 
 
-def build_detail(run: Run, rank: int, late: Collection[int] = ()) -> RankDetail | None:
+def build_detail(run: Run, rank: int, late: Collection[int] = (), named: Collection[int] = ()) -> RankDetail | None:
     """The newest steps of a rank and the readings of its machine; None before it was heard of.
 
-    The ranks that findings call late are not among the others that it is compared with.
+    The ranks that findings call late are not among the others that it is compared with, and those that findings name,
+    such as for their memory, are not among those that its machine is compared with.
     """
     state = run.ranks[rank] if 0 <= rank < len(run.ranks) else None
     if state is None:
@@ -32,7 +33,7 @@ def build_detail(run: Run, rank: int, late: Collection[int] = ()) -> RankDetail 
     peers = peers_of(run, rank, late)
     return RankDetail(
         rank=rank,
-        courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, peers)},
+        courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, peers_of(run, rank, {*late, *named}))},
         notes=tuple(state.frame.notes),
         stall=state.frame.stall,
         failure=state.frame.failure,
@@ -48,12 +49,7 @@ def peers_of(run: Run, rank: int, late: Collection[int] = ()) -> Ints:
     taking_part[rank] = False
     others: Ints = np.flatnonzero(taking_part & ~run.out_of_step()[rank])
     calm = others[~np.isin(others, list(late))]
-    others = calm if len(calm) else others
-    if len(others) > MOST_PEERS:
-        # Each a place further within its part: else all might be the first ranks of their hosts.
-        place = np.arange(MOST_PEERS)
-        others = others[place * len(others) // MOST_PEERS + place % (len(others) // MOST_PEERS)]
-    return others
+    return some_of(calm if len(calm) else others, MOST_PEERS)
 
 
 def _of_steps(run: Run, rank: int, peers: Ints) -> dict[str, Course]:
@@ -80,18 +76,17 @@ def _lateness(run: Run, peers: Ints, work: Course) -> Course:
     if not len(work.others):
         return Course(work.step, np.full(len(work.step), np.nan), work.others)
     middle = work.others[1]
-    own = np.where(_told(run, work.step, peers), work.own, np.nan)
+    own = np.where(work.step <= _all_told_until(run, peers), work.own, np.nan)
     return Course(work.step, own - middle, work.others - middle)
 
 
-def _told(run: Run, steps: Ints, ranks: Ints) -> NDArray[np.bool_]:
-    """[len(steps)] False for the newest steps, as far as fewer of these ranks have told of them than usually do."""
-    (table,) = run.rings.takes(("work",), steps[-RECENT:], np.sort(ranks))
-    count = np.isfinite(table).sum(axis=0)
-    found = np.ones(len(steps), np.bool_)
-    told = np.flatnonzero(count >= np.median(count)) if len(count) else count
-    found[len(steps) - len(count) + (int(told[-1]) + 1 if len(told) else 0) :] = False
-    return found
+def _all_told_until(run: Run, ranks: Ints) -> int:
+    """The newest step of which all of these ranks have told, but for those that are silent or stand still."""
+    latest, last = run.latest, run.rings.last[ranks]
+    heard_at = latest.heard_at[ranks]
+    still_s = np.nanmax(heard_at) - heard_at + np.nan_to_num(latest.step_s[ranks])
+    goes_on = still_s <= SILENT_S
+    return int(last[goes_on].min() if goes_on.any() else last.min())
 
 
 def _of_readings(run: Run, rank: int, peers: Ints) -> dict[str, Course]:

@@ -20,6 +20,7 @@ from ddpmon.report.cost import (
     together_words,
 )
 from ddpmon.report.finding_rows import what, who
+from ddpmon.report.past import how_ended
 from ddpmon.report.verdicts import firing, is_past, is_standing_still
 from ddpmon.report.wording import last_steps
 from ddpmon.schema import RunInfo
@@ -66,6 +67,8 @@ def _run(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         yield "command", info.command or UNKNOWN
         yield "started", local_time(info.started_at)
         yield _lasted(snapshot, run, info)
+        if ended := how_ended(snapshot):
+            yield "ended", ended
         yield "rank 0", f"pid {info.pid} on {info.host}"
     yield "ranks", f"{run.world_size:,} on {plural(len(run.nodes), 'host')}"
     yield "backend", ", ".join(dict.fromkeys([run.backend, *([] if info is None else [info.device])]))
@@ -77,7 +80,7 @@ def _run(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _lasted(snapshot: Snapshot, run: RunView, info: RunInfo) -> tuple[str, str]:
-    """For how long it has run; of a run that may go on unseen when it was last heard."""
+    """Say for how long it has run, or when a run that may go on unseen was last heard."""
     long = clock(run.elapsed_s, UNKNOWN)
     if _goes_on(snapshot):
         return "running for", long

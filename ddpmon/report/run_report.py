@@ -10,6 +10,7 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import UNKNOWN, clean, clock, count, figure, known, local_time, pct, plural
 from ddpmon.report import attempt_sentences
 from ddpmon.report.cost import OVERLAP, hour_unit, hours_words, together_words
+from ddpmon.report.past import how_ended
 from ddpmon.report.run_about import model, settings, versions
 from ddpmon.report.verdicts import calm_sentence, headline
 from ddpmon.report.wording import last_steps
@@ -87,7 +88,11 @@ class RunReport:
     def preface(self) -> list[str]:
         """What is said before the troubles: how the attempts before this one ended, and whether there are troubles."""
         attempts = attempt_sentences.of_run(self.info)
-        none = [] if self.troubles else [f"no trouble was found{' in this attempt' if attempts else ''}"]
+        none = (
+            []
+            if self.troubles or how_ended(self.snapshot)
+            else [f"no trouble was found{' in this attempt' if attempts else ''}"]
+        )
         return [f"{said[:1].upper()}{said[1:]}." for said in (*attempts, *none)]
 
     @property
@@ -102,9 +107,10 @@ class RunReport:
 
     @property
     def verdict(self) -> str:
-        """The sentence that a dashboard has on top at the end."""
-        worst = headline(self.snapshot.findings)
-        return clean(worst.summary if worst else calm_sentence(self.snapshot))
+        """What a dashboard has on top at the end: how the run ended if it did not finish, and the worst finding."""
+        worst, ended = headline(self.snapshot.findings), how_ended(self.snapshot)
+        said = worst.summary if worst else "" if ended else calm_sentence(self.snapshot)
+        return clean("; ".join(filter(None, [ended, said])))
 
     @property
     def device_hours(self) -> tuple[float, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddpmon.format import clean, clock, count, figure
+from ddpmon.report.past import how_ended
 from ddpmon.report.verdicts import calm_sentence, figures_now, headline
 from ddpmon.snapshot import Snapshot
 
@@ -10,7 +11,8 @@ from ddpmon.snapshot import Snapshot
 def summary_line(snapshot: Snapshot) -> str:
     """`gpt-stdlib: running, step 1,204, 172 ms/step, 00:12:31; rank 5 (node1) is late ...`.
 
-    A run whose end nobody knows is "not seen since step 1,204", with the reason.
+    A run that did not finish says who ended it and how. One whose end nobody knows is "not seen since step 1,204", with
+    the reason.
     """
     run = snapshot.run
     if run is None:
@@ -22,6 +24,7 @@ def summary_line(snapshot: Snapshot) -> str:
         *stands,
         f"step {count(run.step)}, {figure(figures_now(snapshot).step_ms)} ms/step, {clock(run.elapsed_s)}",
     ]
-    why = f" ({link.message.partition(';')[0]})" if is_unseen and link.message else ""
+    reason = link.message.partition(";")[0] if is_unseen else how_ended(snapshot)
+    why = f" ({reason})" if reason else ""
     worst = headline(snapshot.findings)
     return clean(f"{run.name}: {' '.join(facts)}{why}; {worst.summary if worst else calm_sentence(snapshot)}")

@@ -220,7 +220,6 @@ def calm_sentence(snapshot: Snapshot) -> str:
         if snapshot.link.state == "gone":
             return f"nothing is known about the ranks: {snapshot.link.message}"
         return f"waiting: no rank has reported yet (run found at {run.source}, {count(run.world_size)} ranks expected)"
-    spread = spread_pct(ranks)
     if run.world_size == 1:
         return "there is only one rank, so there is nothing to compare it with"
     if unread := _unread(snapshot):
@@ -229,8 +228,14 @@ def calm_sentence(snapshot: Snapshot) -> str:
         return (
             f"not enough evidence yet: the run is at step {count(run.step)}, and a verdict needs {ENOUGH_STEPS} steps"
         )
+    return _spread_sentence(snapshot, ranks, run.world_size)
+
+
+def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
+    """How far the work of the ranks differs where nobody is named, and who is missing in that."""
+    spread = spread_pct(ranks)
     known = int(_compared(ranks).sum())
-    others, who = run.world_size - known, f"{known:,} of {run.world_size:,} ranks"
+    others, who = world_size - known, f"{known:,} of {world_size:,} ranks"
     if spread is None:
         return f"not enough evidence yet: {who} can be compared"
     who = who if others else f"{known:,} ranks"
@@ -240,7 +245,10 @@ def calm_sentence(snapshot: Snapshot) -> str:
     if spread > CALM.uneven_pct:
         return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
     even = f"{who} within {max(math.ceil(spread), 1)} % of their median work"
-    return f"{even}; {others:,} cannot be compared" if others else f"{_HEALTHY}{even}"
+    if others:
+        return f"{even}; {others:,} cannot be compared"
+    silent = _silent(snapshot)
+    return f"{even}; {silent:,} {'is' if silent == 1 else 'are'} silent" if silent else f"{_HEALTHY}{even}"
 
 
 def nothing_found(snapshot: Snapshot) -> str:
@@ -248,6 +256,14 @@ def nothing_found(snapshot: Snapshot) -> str:
     said = calm_sentence(snapshot)
     even = said.removeprefix(_HEALTHY)
     return said if even == said else f"no findings: {even} over {RECENT} steps"
+
+
+def _silent(snapshot: Snapshot) -> int:
+    """How many ranks of a run that goes on have not been heard for some seconds."""
+    coverage, run = snapshot.coverage, snapshot.run
+    if coverage is None or run is None or snapshot.link.state != "live" or run.state != "running":
+        return 0
+    return max(0, coverage.expected - coverage.reporting)
 
 
 def _late_soon(snapshot: Snapshot) -> Sequence[int]:
@@ -276,7 +292,7 @@ def is_even(snapshot: Snapshot) -> bool:
     ranks, run = snapshot.ranks, snapshot.run
     if ranks is None or run is None or not is_judged(snapshot):
         return False
-    spread, whole = spread_pct(ranks), bool(_compared(ranks).all())
+    spread, whole = spread_pct(ranks), bool(_compared(ranks).all()) and not _silent(snapshot)
     return run.state in ("running", "finished") and whole and spread is not None and spread <= CALM.uneven_pct
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from ddpmon.run.marks import paused_steps
 from ddpmon.run.medians import lateness_beside, median, row_medians
-from ddpmon.run.rings import I64, Rings
+from ddpmon.run.rings import F32, I64, Rings
 
-_OF_JOB = ("duration", "work", "wait", "exposed", "loss", "samples", "tokens")
+# Taken apart, since glibc maps what has 2 MiB by itself, and fresh pages take longer than the copy.
+_TIMES, _LOGGED = ("duration", "work", "wait", "exposed"), ("loss", "samples", "tokens")
 _PAUSE_MS, _PAUSE_STEPS = 500.0, 10.0  # and so many usual steps, as `PAST_PAUSES` of the rules has them
 F64 = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -85,7 +86,7 @@ class Finished:
 
     def _job(self, steps: I64, alive: Flags) -> JobFigures:
         who = np.flatnonzero(alive)
-        take = dict(zip(_OF_JOB, self._rings.takes(_OF_JOB, steps, who), strict=True))
+        take = {name: table for some in (_TIMES, _LOGGED) for name, table in self._named(some, steps, who)}
         duration = row_medians(take["duration"].T)
         pauses = paused_steps(self._rings, steps, who) | (duration > _unnamed_pause_ms(duration))
         pauses[1:] |= pauses[:-1]
@@ -103,6 +104,10 @@ class Finished:
             efficiency=_share(row_medians(take["work"].T), counted),
             waiting=_share(np.maximum(0, waiting), counted) if len(who) > 1 or len(self._rings.last) == 1 else math.nan,
         )
+
+    def _named(self, names: tuple[str, ...], steps: I64, who: I64) -> Iterable[tuple[str, F32]]:
+        """Each of these columns, and what these ranks have on record of it at these steps."""
+        return zip(names, self._rings.takes(names, steps, who), strict=True)
 
     def _lateness(self, steps: I64, out_of_step: Flags, late: Flags) -> F64:
         work = self._rings.take("work", steps).astype(np.float64)

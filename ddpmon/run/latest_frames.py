@@ -50,11 +50,13 @@ class LatestFrames:
         bad_loss: those of the ranks that have one.
         restarts: how often the rank has restarted, -1 before the first; the run counts it.
         processes_seen: how often a rank was heard of first, or as another process: until it changes, so is `places`.
+        changes: how often anything of this has changed.
     """
 
     def __init__(self, world_size: int) -> None:
         self.heard_at: Floats = np.full(world_size, np.nan)
-        self.figures: Floats = np.tile([figure.before for figure in FIGURES], (world_size, 1))
+        # All ranks' values of a figure lie beside each other, since whole columns are what most readers take.
+        self.figures: Floats = np.repeat(np.array([figure.before for figure in FIGURES])[:, None], world_size, 1).T
         self.whole_seq, self.restarts, self.writer = (np.full(world_size, -1, np.int64) for _ in range(3))
         self.noted: Flags = np.zeros(world_size, np.bool_)
         self.state: Words = np.full(world_size, "unknown", object)
@@ -69,12 +71,13 @@ class LatestFrames:
         self.stall: list[Stall | None] = [None] * world_size
         self.failure: list[Failure | None] = [None] * world_size
         self.bad_loss: dict[int, BadLoss] = {}
-        self.processes_seen = 0
+        self.processes_seen = self.changes = 0
         self._places: tuple[int, Places] | None = None
         self._made: dict[int, RankFrame] = {}  # of figures, for rules that ask for the same frame in a tick
 
     def take(self, frames: Sequence[RankFrame], heard_at: Sequence[float]) -> None:
         """Take new whole frames over, of different ranks."""
+        self.changes += 1
         ranks = [frame.rank for frame in frames]
         self.figures[ranks] = [figures_of(frame, frame.seq) for frame in frames]
         process: ProcessFigures | None = None
@@ -100,6 +103,7 @@ class LatestFrames:
 
     def take_rows(self, ranks: Ints, figures: Floats, phase: Words, heard_at: Floats) -> None:
         """Take newer figures over, of different ranks whose whole frames are known; one row each."""
+        self.changes += 1
         for rank in self._made.keys() & set(ranks.tolist()) if self._made else ():
             del self._made[rank]
         self.heard_at[ranks] = heard_at

@@ -12,7 +12,7 @@ from ddpmon.run.rings import F32, I64, Rings
 from ddpmon.schema import Mark
 
 _NAMES = 32
-STEPS = 64  # of a name that are kept
+MOST_PAUSES = 64  # steps in which a phase of one name was, the newest
 _RECENT_STEPS, _OFTEN, _MORE, _SMALL = 64, 0.4, 3.0, 0.05
 
 
@@ -57,7 +57,7 @@ class Marks:
         known = steps.get(step)
         if known is None:
             steps[step] = Pause(ms, rank)
-            if len(steps) > STEPS:
+            if len(steps) > MOST_PAUSES:
                 del steps[min(steps)]
             return
         known.ranks += 1

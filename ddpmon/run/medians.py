@@ -171,7 +171,9 @@ def lateness_beside(work: Array, late_ranks: NDArray[np.bool_]) -> Lateness:
     """The lateness of a table [ranks, steps], where the others are those that a verdict compares with.
 
     These are the ranks that no finding calls late: `late_ranks` [ranks] are True. Else two late ranks of four would be
-    what the healthy ones are compared with. A rank that has no such others is compared with all ranks.
+    what the healthy ones are compared with. Each of several such ranks is measured from the median of all of them, as
+    the late ones are: without its own work, two slower ones of three would be later than the rank that a finding names.
+    One that is alone is compared with all ranks.
     """
     calm = ~late_ranks
     if calm.all() or not calm.any():
@@ -179,13 +181,11 @@ def lateness_beside(work: Array, late_ranks: NDArray[np.bool_]) -> Lateness:
         return Lateness(others.lateness(work), others.middle)
     beside = work[calm]
     if len(beside) > 1:
-        others = peers(beside)
-        middle, of_calm = others.middle, others.lateness(beside)
-    else:
-        middle, of_calm = beside[0], peers(work).lateness(work)[calm]
-    late: Array = work - middle
-    late[calm] = of_calm
-    return Lateness(late, middle)
+        middle = peers(beside).middle
+        return Lateness(work - middle, middle)
+    late: Array = work - beside[0]
+    late[calm] = peers(work).lateness(work)[calm]
+    return Lateness(late, beside[0])
 
 
 def _peers(values: Array, known: int, *, is_lower: bool) -> tuple[Array, Array, Array, Array]:

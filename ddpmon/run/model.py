@@ -92,7 +92,7 @@ class Run:
         self.refused = 0
         self.duplicates, self.outages = DuplicateRanks(), Outages()
         self.restarts = self._life = 0
-        self._out_of_step: tuple[tuple[int, bytes], NDArray[np.bool_]] | None = None
+        self._out_of_step: tuple[tuple[int, int], NDArray[np.bool_]] | None = None
         self.restarted: Restarts = deque(maxlen=MOST_RESTARTS)
         self._older: list[StepColumns] = []  # what begins the series
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
@@ -338,10 +338,9 @@ class Run:
 
     def out_of_step(self) -> NDArray[np.bool_]:
         """[world] the ranks that share no step with most others, by more than 10 s; not to be written."""
-        latest = self.latest
-        known = self.restarts, latest.step.tobytes() + latest.heard_at.tobytes() + latest.ended.tobytes()
+        known = self.restarts, self.latest.changes
         if self._out_of_step is None or self._out_of_step[0] != known:
-            found = out_of_step(latest, self.rings, LOST_S)
+            found = out_of_step(self.latest, self.rings, LOST_S)
             found.flags.writeable = False
             self._out_of_step = known, found
         return self._out_of_step[1]
@@ -369,7 +368,7 @@ class Run:
         span = min(max(2 * count, 32), self.rings.capacity)
         while True:  # they nearly always follow on each other: look further back only where some are missing
             steps = np.arange(max(0, newest - span + 1), newest + 1)
-            found = steps[self.rings.present(steps)[chosen].all(axis=0)]
+            found = steps[self.rings.present(steps, np.flatnonzero(chosen)).all(axis=0)]
             if len(found) >= count or span >= self.rings.capacity or steps[0] == 0:
                 return found[-count:]
             span = self.rings.capacity

@@ -49,7 +49,7 @@ class Recent:
         rings = self._rings
         steps = rings.last[rows] - np.arange(RECENT - 1, -1, -1)[:, None]
         cells = rings.cells(rows, steps % rings.capacity)
-        known: NDArray[np.bool_] = (rings.steps_in(cells) == steps) & (steps >= 0)
+        known: NDArray[np.bool_] = (rings.steps_in(cells) == steps.astype(rings.step.dtype)) & (steps >= 0)
         holes = np.flatnonzero(~known.all(axis=0))  # steps that were thinned, or a run that has just begun
         if holes.size:
             newest = np.argsort(rings.step[rows[holes]], axis=1)[:, -RECENT:].T

@@ -75,7 +75,8 @@ class Rings:
         self.set_aside = 0
         self.touched: NDArray[np.bool_] = np.ones(world_size, np.bool_)
         self.changed_from = 0
-        self._looked_up: dict[tuple[bytes, bytes], tuple[NDArray[np.bool_], bool]] = {}  # until a step is written
+        # What `_held` has looked up, until a step is written.
+        self._looked_up: dict[tuple[bytes, bytes | None], tuple[NDArray[np.bool_], bool]] = {}
 
     @property
     def of_device(self) -> bool:
@@ -187,9 +188,11 @@ class Rings:
     def takes(self, names: Sequence[str], steps: I64, who: I64 | None = None) -> F32:
         """[len(names), ranks, len(steps)] of several columns; the ranks of one step lie beside each other."""
         cut: Callable[[Any], Any] = self._cut(steps, who)
-        tables = self._values(names, lambda column: cut(column).T)
-        found: F32 = np.array(tables, np.float32).swapaxes(1, 2)
         present, are_all = self._held(steps, who)
+        tables = np.empty((len(names), *present.T.shape), np.float32)
+        for table, values in zip(tables, self._values(names, lambda column: cut(column).T), strict=True):
+            table[:] = values
+        found: F32 = tables.swapaxes(1, 2)
         if not are_all:
             np.copyto(found, np.float32(np.nan), where=~present)
         return found
@@ -198,23 +201,23 @@ class Rings:
         """The numbers of cells, for `steps_in` and `values_in`."""
         return slots * len(self.last) + who
 
-    def steps_in(self, cells: I64) -> I64:
+    def steps_in(self, cells: I64) -> NDArray[np.int32] | I64:
         """The steps that these cells hold, -1 in those that hold none."""
-        return self.step.T.reshape(-1).take(cells).astype(np.int64)
+        return self.step.T.reshape(-1).take(cells)
 
     def values_in(self, names: Sequence[str], cells: I64) -> list[F32]:
         """What these cells hold, one table of their shape a column; anything where they hold no step."""
+        tables = self._values(names, lambda column: column.T.reshape(-1).take(cells))
+        return [np.broadcast_to(table, cells.shape) for table in tables]
 
-        def of_cells(column: F32 | F16) -> F32 | F16:
-            if column.flags.writeable:
-                return column.T.reshape(-1).take(cells)
-            return np.broadcast_to(column[0, 0], cells.shape)
+    def _values(self, names: Sequence[str], cut: Callable[[F32 | F16], F32 | F16]) -> list[F32 | np.float32]:
+        """What `cut` takes out of each of these columns, or of those that it is made of; one value where all are it."""
 
-        return self._values(names, of_cells)
+        @cache
+        def stored(name: str) -> F32 | np.float32:
+            column = self._column[name]
+            return _whole(cut(column)) if column.flags.writeable else np.float32(column[0, 0])
 
-    def _values(self, names: Sequence[str], cut: Callable[[F32 | F16], F32 | F16]) -> list[F32]:
-        """What `cut` takes out of each of these columns, or of those that it is made of."""
-        stored = cache(lambda name: _whole(cut(self._column[name])))
         return [_derived(name, stored) if name in DERIVED else stored(name) for name in names]
 
     def of(self, name: str, ranks: I64 | Sequence[int]) -> F32:
@@ -231,11 +234,12 @@ class Rings:
 
     def _held(self, steps: I64, who: I64 | None) -> tuple[NDArray[np.bool_], bool]:
         """What `present` says, and whether all are; it is looked up once, since many rules ask for the same steps."""
-        ranks = b"" if who is None or len(who) == len(self.last) else who.tobytes()
+        ranks = None if who is None or len(who) == len(self.last) else who.tobytes()
         key = steps.tobytes(), ranks
         known = self._looked_up.get(key)
         if known is None:
-            present: NDArray[np.bool_] = self._cut(steps, who)(self.step) == steps
+            asked = steps.astype(self.step.dtype)  # to compare int32 with int64 takes three times as long
+            present: NDArray[np.bool_] = self._cut(steps, who)(self.step) == asked
             present.flags.writeable = False
             known = present, bool(present.all())
             if known[1]:  # the usual case, for which no table needs to be kept
@@ -270,10 +274,11 @@ def _alike(records: Records) -> Iterator[tuple[tuple[str, ...], Records]]:
             yield names, group[start : start + many]
 
 
-def _derived(name: str, stored: Callable[[str], F32]) -> F32:
+def _derived(name: str, stored: Callable[[str], F32 | np.float32]) -> F32:
     """`wait = exposed + barrier`; `work` and `other` are the rest of the step (docs/design.md "Formulas")."""
     barrier = stored("barrier")
-    wait: F32 = stored("exposed") + np.where(np.isnan(barrier), np.float32(0), barrier)
+    known: F32 = np.where(np.isnan(barrier), np.float32(0), barrier)
+    wait: F32 = stored("exposed") + known
     if name == "wait":
         return wait
     rest: F32 = stored("duration") - wait
@@ -291,7 +296,8 @@ def _whole(values: F32 | F16) -> F32:
     """The same in ms."""
     if values.dtype != np.float16:
         return values  # type: ignore[return-value]  # the only other one
-    whole: F32 = values.astype(np.float32) * _HALF_MS
+    whole: F32 = values.astype(np.float32)
+    whole *= _HALF_MS
     return whole
 
 

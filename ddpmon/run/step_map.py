@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.run.medians import lateness_beside, row_medians
+from ddpmon.run.medians import lateness_beside, row_medians, some_of
 from ddpmon.run.rings import F32, I64, Rings
 
 STEPS = 512
@@ -100,8 +100,7 @@ class StepMap:
         heard = self._heard | (self._rings.last >= 0)
         if np.array_equal(heard, self._heard):
             return False
-        self._heard, ranks = heard, np.flatnonzero(heard)
-        self._some = ranks if len(ranks) <= MOST_RANKS else ranks[np.arange(MOST_RANKS) * len(ranks) // MOST_RANKS]
+        self._heard, self._some = heard, some_of(np.flatnonzero(heard), MOST_RANKS)
         return True
 
     def _work_out(self, steps: I64, column: str) -> tuple[F32, F64]:

@@ -15,7 +15,7 @@ from ddpmon.host_frames import RankRow
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Nic, Pressure, Process, ProcessFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
 from ddpmon.schema import HANDED_S, HistoryFrame, NodeFrame, RankFrame, StepColumns
-from ddpmon.simulate.plan import GRADIENT_BYTES, RECENT, SHARES, Plan, host_name
+from ddpmon.simulate.plan import GRADIENT_BYTES, LEAK_WINDOW_S, RECENT, SHARES, Plan, host_name
 from ddpmon.simulate.scenarios import F32, I64, Scenario
 from ddpmon.simulate.timeline import WINDOW_S, Timeline
 
@@ -26,7 +26,7 @@ COLUMNS = (*_SENT, "loss", "samples")
 _MOST_ROWS = 256
 _GIB = 1 << 30
 _LEAK = 2 << 20  # bytes a second
-_LEAKS_FOR_S = 300  # when the run begins: the growth is measured over so long
+_LEAKS_FOR_S = int(LEAK_WINDOW_S)  # when the run begins
 _JUST_S = 1.5  # more than the second between two words of a host
 _FIRST_PID, _LIFE = 20_000, 100_000
 

@@ -121,7 +121,7 @@ def run_info(plan: Plan, run_id: str) -> RunInfo:
         parameters=PARAMETERS,
         gradient_bytes=GRADIENT_BYTES,
         bucket_detail=False,
-        started_at=time.time() - plan.hours * 3600,
+        started_at=time.time() - plan.past_s,
         host=socket.gethostname(),
         pid=os.getpid(),
         versions={"simulated": f"by ddpmon {__version__}"},

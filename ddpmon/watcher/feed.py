@@ -43,7 +43,7 @@ _OVERDUE_S = 1.5  # more than the second between two of its frames. Chosen, not 
 RANK_TURNS, HOST_TURNS = 2, 6
 _KEYS_AT_ONCE = 64  # that one answer brings: of frames with bucket detail, 50 kB each, 3 MB
 _LARGE_AT_ONCE = MOST_ANSWER_BYTES // MOST_VALUE_BYTES  # of host frames (162 kB measured) and histories (to 0.4 MB)
-_TOGETHER_BYTES = 8 << 20  # of host frames that are taken in as one table: chosen; 512 hosts send 4 MB a second
+_TOGETHER_BYTES = 1 << 20  # of host frames that are taken in as one table; those of 512 hosts have 4 MB
 _HISTORIES_FIRST = 256  # ranks, whose histories take a quarter of a second: of more, the first picture does not wait
 _HISTORIES_S = 0.5  # of a tick, so that pictures go on coming once a second. Chosen, not measured.
 _SANE_OFFSET_S = (-2.0, 5.0)  # a host whose newest frame is so far from our clock has the same clock
@@ -332,8 +332,9 @@ def _values(store: CheckedStore, keys: Sequence[str]) -> Iterator[bytes | None]:
 
 def _writers(run: Run) -> set[int]:
     """The ranks whose host frames carry others, as those say."""
-    found = np.unique(run.latest.writer)
-    return {*found[(found >= 0) & (found < run.info.world_size)].tolist()}
+    writer = run.latest.writer
+    count = np.bincount(writer[(writer >= 0) & (writer < run.info.world_size)])  # a fourth of the time of `np.unique`
+    return {*np.flatnonzero(count).tolist()}
 
 
 def _of_key(frame: F, key: str, number: int, run_id: str) -> F:

@@ -15,7 +15,7 @@ from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.hosts import build_nodes
 from ddpmon.report.past import with_when
 from ddpmon.report.rank_detail import build_detail
-from ddpmon.report.verdicts import late_ranks
+from ddpmon.report.verdicts import late_ranks, marked_ranks
 from ddpmon.run.model import Run
 from ddpmon.shell_command import of_ended_ranks
 from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
@@ -90,7 +90,7 @@ def take_picture(
         findings=findings,
         pending=pending,
         notices=(*attempt_sentences.of_run(run.info), *moment.notices, *_notices(run)),
-        detail=None if focus is None else build_detail(run, focus, late_ranks(findings)),
+        detail=None if focus is None else build_detail(run, focus, late_ranks(findings), marked_ranks(findings)),
         own_host=moment.own_host,
     )
     return with_when(taken)

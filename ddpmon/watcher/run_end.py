@@ -16,6 +16,7 @@ from ddpmon.store.discovery import PastRun, discover, has_rank_0, past_runs
 from ddpmon.watcher.way import Fate
 
 _LAST = "this is its last state"
+_CELLS = 76  # of a terminal of 80
 
 
 def fate_here(run: Run) -> Fate | None:
@@ -139,4 +140,14 @@ def _mute(run: Run) -> list[int]:
 
 
 def _how(failed: list[int], mute: list[int]) -> str:
-    return ended_by(*(format_ranks(ranks) if ranks else "" for ranks in (mute, failed)))
+    """Who ended and how. Where that is too long, only how many ranks did so."""
+    whole, short = (ended_by(of(mute), of(failed)) for of in (_ranks, _number))
+    return whole if len(whole) <= _CELLS else short
+
+
+def _ranks(ranks: list[int]) -> str:
+    return format_ranks(ranks) if ranks else ""
+
+
+def _number(ranks: list[int]) -> str:
+    return plural(len(ranks), "rank") if len(ranks) > 1 else _ranks(ranks)

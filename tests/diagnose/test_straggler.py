@@ -213,6 +213,21 @@ def test_a_watcher_that_comes_after_a_restart_names_who_is_late_among_the_ranks_
         assert straggler.ranks == (2,)
 
 
+@pytest.mark.parametrize("every_s", [1, 7])
+def test_a_late_rank_keeps_its_id_while_other_ranks_restart(every_s: int) -> None:
+    job, run, judge, said = faulty("backward", 60.0, ranks=8, steps=700), Run(run_info(8)), Judge(), list[set[int]]()
+    for tick in range(60):
+        life = max(0, (tick - 30) // every_s + 1) if tick < 50 else (49 - 30) // every_s + 1
+        began = 30 + (life - 1) * every_s if life else 0
+        for rank in range(8):
+            first, pid = (10 * (tick - began), 100 * life) if rank > 5 else (10 * tick, 0)
+            run.add_rank(rank_frame(rank, tick, job.columns(rank, first, first + 10), pid=pid + rank), float(tick))
+        run.settle(float(tick))
+        said.append({each.id for each in judge(run, run.ages(float(tick))) if each.ranks == (2,)})
+    assert len(set.union(*said)) == 1
+    assert all(said[30:])
+
+
 def test_warm_up_is_not_judged() -> None:
     phases = healthy_phases(4, 60)
     phases["forward"][1, :20] += 400.0

@@ -116,7 +116,7 @@ def test_the_last_attempt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_failure_that_the_process_outlives_leaves_no_store(tmp_path: Path) -> None:
-    process = start("tests.probe.tries_again", [], tmp_path / "log")
+    process = start("tests.probe.tries_again", [], tmp_path / "log", {"TMPDIR": str(tmp_path)})
     try:
         assert process.wait() == 0, (tmp_path / "log").read_text()
     finally:

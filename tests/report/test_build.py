@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.machine import ProcessFigures
@@ -76,18 +77,23 @@ def test_the_detail_begins_with_the_first_step_on_record_and_has_the_band_of_the
     np.testing.assert_allclose(detail.courses["lateness"].own, work[1] - np.median(others, axis=0), atol=1e-3)
 
 
-def test_of_a_step_that_some_ranks_have_not_told_of_no_lateness_is_known() -> None:
-    """The others there may be just those that are late, as the rank is: the plot ended with a lateness of 0."""
-    run, phases = Run(run_info(4)), healthy_phases(4, 40)
-    phases["input"][2:] += 90.0
+@pytest.mark.parametrize(("apart", "stands_still", "known"), [(1, False, 96), (9, False, 64), (1, True, 97)])
+def test_of_a_step_that_some_ranks_have_not_told_of_no_lateness_is_known(
+    apart: int, stands_still: bool, known: int
+) -> None:
+    """The others there may be just those that are late, as the rank is. A rank that stands still tells of no step."""
+    run, phases = Run(run_info(6)), healthy_phases(6, 100)
+    phases["input"][4:] += 90.0
     job = MadeJob(phases)
-    for rank in range(4):
-        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 39 if rank < 2 else 40)), 0.0)
-    detail = build_detail(run, 2)
+    for rank in range(6):
+        still = stands_still and rank == 0
+        told = 40 if still else 100 - apart * max(0, 4 - rank)
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, told), step_s=50.0 if still else 0.1), 0.0)
+    detail = build_detail(run, 4)
     assert detail is not None
     own = detail.courses["lateness"].own
-    assert np.isnan(own).tolist() == [*[False] * 39, True]
-    assert own[:39].min() > 50.0
+    assert np.isnan(own).tolist() == [*[False] * known, *[True] * (100 - known)]
+    assert own[:known].min() > 50.0
 
 
 def test_the_last_step_is_as_old_as_the_rank_says_that_knows_best() -> None:

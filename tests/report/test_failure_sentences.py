@@ -162,8 +162,8 @@ ROWS = [
     (
         "most unheard",
         coverage(silent=(1,), unheard=(6, 7, 8, 9, 0)),
-        f"{HOLES}rank 1 has not reported for 6.0 s; ranks 0, 6, 7, 8, 9 have {NEVER}; there is not enough evidence for "
-        "a verdict: only 4 of 10 ranks report now",
+        f"{HOLES}rank 1 has not reported for 6.0 s; ranks 0, 6, 7, 8, 9 have {NEVER}; only 4 of 10 ranks report now: "
+        "the others cannot be judged",
         "check that ranks 0, 1, 6, 7, 8, 9 attach the monitor, and that their hosts reach the store",
     ),
     (

@@ -132,6 +132,17 @@ def test_ranks_that_restarted_alone_are_not_called_healthy() -> None:
     assert line.split("8 ranks")[1].split("   ")[0] == " within 1 %; 2 cannot be compared", "no word is cut"
 
 
+def test_a_run_of_which_some_ranks_have_fallen_silent_is_not_called_healthy() -> None:
+    coverage = even().coverage
+    assert coverage is not None
+    shown = replace(even(), coverage=replace(coverage, reporting=6))
+    assert calm_sentence(shown) == "8 ranks within 1 % of their median work; 2 are silent"
+    assert glyph(shown) == ASCII.glyphs.note
+    run = even().run
+    assert run is not None
+    assert is_even(replace(shown, run=replace(run, state="finished"))), "who has ended may be silent"
+
+
 def test_the_findings_screen_ticks_no_more_than_the_headline_does() -> None:
     said = "no findings: 8 ranks within 1 % of their median work over 20 steps"
     for shown, words in ((even(), said), (even(0.2), calm_sentence(even(0.2)))):

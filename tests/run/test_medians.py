@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddpmon.run.medians import median, middle, middles, row_medians
+from ddpmon.run.medians import lateness_beside, median, middle, middles, row_medians
 
 LENGTHS = (1, 2, 3, 19, 20, 63, 64, 65, 66, 1001, 4096)
 
@@ -43,3 +43,10 @@ def test_nothing_has_no_median() -> None:
     assert np.isnan(median(np.empty(0)))
     assert np.isnan(middles(np.empty((2, 0)))).all()
     assert np.isnan(row_medians(np.empty((2, 0)))).all()
+
+
+def test_of_three_that_are_not_late_the_slower_two_are_not_later_than_the_late_one() -> None:
+    work = np.array([[543.0], [539.0], [614.0], [455.0]])
+    found = lateness_beside(work, np.array([False, False, True, False]))
+    assert found.late[:, 0].tolist() == [4.0, 0.0, 75.0, -84.0]
+    assert found.middle.tolist() == [539.0]

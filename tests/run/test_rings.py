@@ -31,3 +31,27 @@ def test_a_wait_that_is_longer_than_half_precision_ends_is_the_longest_of_it() -
     longest, short = rings.take("exposed", np.array([0]))[:2, 0].tolist()
     assert 6e7 < longest < np.inf
     assert short == pytest.approx(1.0, rel=1e-3)
+
+
+def test_steps_of_no_ranks_are_none_after_those_of_all_ranks_were_asked_for() -> None:
+    rings = Rings(2)
+    rows = np.array([[10.0, 4.0], [10.0, 6.0]], np.float32)
+    rings.add_rows(np.array([0, 1]), np.array([0, 0]), [(("duration", "exposed"), rows)])
+    assert rings.take("work", np.array([0])).tolist() == [[6.0], [4.0]]
+    assert rings.take("work", np.array([0]), np.empty(0, np.int64)).shape == (0, 1)
+
+
+def test_columns_with_one_value_and_with_several_are_taken_alike() -> None:
+    rings = Rings(2)
+    rows = np.array([[10.0, 4.0, 1.0], [10.0, 6.0, 1.0]], np.float32)
+    rings.add_rows(np.array([0, 1]), np.array([0, 1]), [(("duration", "exposed", "barrier"), rows)])
+    unknown = np.nan
+    found = rings.takes(("duration", "barrier", "wait", "work", "loss"), np.array([0, 1]))
+    expected = [
+        [[10.0, unknown], [unknown, 10.0]],
+        [[1.0, unknown], [unknown, 1.0]],
+        [[5.0, unknown], [unknown, 7.0]],
+        [[5.0, unknown], [unknown, 3.0]],
+        [[unknown] * 2] * 2,
+    ]
+    assert np.array_equal(found, np.array(expected, np.float32), equal_nan=True)

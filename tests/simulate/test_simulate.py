@@ -108,6 +108,9 @@ def test_the_memory_of_torch_that_grows_or_is_uneven_is_told(monkeypatch: pytest
     grows = found(snapshot, "gpu_memory_growth")
     assert grows.ranks == (10,)
     assert "have grown by 600 MiB in 5 min" in grows.summary, "what it grows by a second, 300 times"
+    assert snapshot.run is not None
+    assert snapshot.run.elapsed_s is not None
+    assert snapshot.run.elapsed_s >= 300.0, "no run has leaked for longer than it has gone on"
     assert found(snapshot, "gpu_memory_uneven").ranks == (21,)
     assert {finding.kind for finding in snapshot.findings} == {"gpu_memory_growth", "gpu_memory_uneven"}
 

@@ -83,7 +83,7 @@ def test_all_steps_are_in_sight_whatever_the_first_one_is(steps: int) -> None:
 def test_the_axis_ends_with_the_newest_step() -> None:
     made = replace(snapshot(Made(step=1204)), heat=heat_of(np.full((8, 400), 100.0)))
     lines = text_of(heat_lines(ViewState(made, ASCII), 80, 10))
-    assert "steps a cell" in lines[0]
+    assert "worst of 6 steps" in lines[0]
     assert lines[9].split() == ["step", "0", "399"]
 
 
@@ -200,9 +200,9 @@ def test_where_ranks_do_not_fit_each_row_is_a_host_and_shows_its_worst() -> None
     assert "lateness, host x step, the worst rank of each" in lines[0]
     assert [line[:GUTTER].split() for line in lines[1:9]] == [["n5!"] if n == 5 else [f"n{n}"] for n in range(8)]
     many = text_of(heat_lines(ViewState(snapshot(Made(ranks=1024, per_node=8)), ASCII), 120, 12))
-    assert "lateness, host x step, the worst of 13 hosts a cell" in many[0]
+    assert "lateness, host x step, the worst of 13 hosts and 6 steps a cell" in many[0]
     zoomed = text_of(heat_lines(made, 120, 12, wanted="40-47"))
-    assert "lateness, rank x step, 8 of 64 ranks" in zoomed[0]
+    assert "lateness, rank x step, the worst of 6 steps a cell, 8 of 64 ranks" in zoomed[0]
     assert [line[:5].strip() for line in zoomed[1:9]] == [str(rank) for rank in range(40, 48)]
 
 
@@ -257,10 +257,11 @@ def test_the_cursor_names_rank_step_time_and_value() -> None:
     assert made.run is not None
     timed = ViewState(replace(made, run=replace(made.run, step_age_s=0.0)), ASCII)
     title = text_of(heat_lines(timed, 160, 10, cursor=Cursor(5, 0)))[0]
-    found = re.search(r"rank 5 . step (1,00\d) . \d\d:\d\d:\d\d . lateness \+4\d ms, 3\d % of a step", title)
+    among = r", the worst of \d"
+    found = re.search(rf"rank 5 . step (1,00\d){among} . \d\d:\d\d:\d\d . lateness \+4\d ms, 3\d % of a step", title)
     assert found, title
     earlier = text_of(heat_lines(timed, 160, 10, cursor=Cursor(5, 140)))
-    assert re.search(r"rank 5 . step \d+ . \d\d:\d\d:\d\d . lateness ", earlier[0])
+    assert re.search(rf"rank 5 . step \d+{among} . \d\d:\d\d:\d\d . lateness ", earlier[0])
     assert earlier[6].count(ASCII.glyphs.here) == 1
     assert earlier[6][GUTTER + 160 - GUTTER - 2 - 140] == ASCII.glyphs.here
 
@@ -305,7 +306,11 @@ def test_hosts_fill_the_lines_that_there_are() -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "steps", "said"),
-    [(8, 400, "rank x step, 6 steps a cell ─"), (64, 400, "host x 6 steps ─"), (8, 60, "rank x step ─")],
+    [
+        (8, 400, "rank x worst of 6 steps ─"),
+        (64, 400, "host x worst of 6 steps ─"),
+        (8, 60, "rank x step ─"),
+    ],
 )
 def test_the_title_says_at_every_width_how_many_steps_a_cell_shows(ranks: int, steps: int, said: str) -> None:
     made = snapshot(Made(ranks=ranks, straggler=5))
@@ -357,4 +362,4 @@ def test_a_narrow_map_has_a_brief_legend(width: int) -> None:
     title = text_of(heat_lines(ViewState(made, COLOUR), width, 10))[0]
     for stop in STOPS:
         assert f"{COLOUR.glyphs.swatch}{stop} " in title
-    assert " x " in title
+    assert " worst of 1" in title

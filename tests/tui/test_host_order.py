@@ -55,6 +55,13 @@ def test_the_host_with_the_odd_gpu_comes_first_whether_that_has_more_or_less(met
     assert ordered_hosts(made, "odd", False, "node1 or node6", metric).tolist() == [6, 1]
 
 
+def test_hosts_on_which_something_stands_out_come_behind_those_that_findings_name() -> None:
+    """Of 128 hosts twelve have room in 80x24, and one whose memory was full was not among them."""
+    made = snapshot(Made(ranks=64, per_node=8, gpu=True, straggler=17, troubled=(6,)))
+    assert ordered_hosts(made, "worst", False)[:4].tolist() == [2, 6, 0, 1]
+    assert ordered_hosts(made, "host", False).tolist() == [*range(8)]
+
+
 def test_hosts_whose_cells_are_alike_stay_in_their_order_and_unknown_ones_come_last() -> None:
     made = replace(GPUS, nodes=(replace(GPUS.nodes[0], gpus=()), *GPUS.nodes[1:]))
     made = with_gpu(made, 5, 2, sm_clock_mhz=1755.0 + 30)

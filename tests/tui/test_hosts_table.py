@@ -20,13 +20,15 @@ from tests.tui.test_drawing import LOOKS, text_of
 from tests.tui.test_hosts import ASCII, COLOUR, MANY, with_gpu
 
 
-def rows_of(made: Snapshot, width: int = 160, height: int = 40, metric: str = "util", **view: Any) -> list[str]:
-    shown = TableView(ordered_hosts(made, view.get("sort", "worst"), view.get("reverse", False)), **view)
+def rows_of(
+    made: Snapshot, width: int = 160, height: int = 40, metric: str = "util", order: str = "worst", **view: Any
+) -> list[str]:
+    shown = TableView(ordered_hosts(made, view.get("sort", order), view.get("reverse", False)), **view)
     return text_of(host_table_lines(ViewState(made, ASCII), shown, width, height, metric))
 
 
 def test_every_host_has_a_row_with_a_number_for_every_gpu() -> None:
-    title, heading, *rows = [line.rstrip() for line in rows_of(MANY)][:18]
+    title, heading, *rows = [line.rstrip() for line in rows_of(MANY, order="host")][:18]
     assert "findings first; cells: GPU utilisation, % [v]" in title
     assert heading.split()[:8] == ["host", "ranks", "late", "cpu%", "mem%", "load", "net/s", "0"]
     assert len(rows) == 16
@@ -41,7 +43,7 @@ def test_every_host_has_a_row_with_a_number_for_every_gpu() -> None:
     ("metric", "cells"), [("power", ["74", "76"]), ("temp", ["58", "59"]), ("clock", ["1,755"] * 2)]
 )
 def test_the_metric_of_the_cells_can_be_chosen(metric: str, cells: list[str]) -> None:
-    assert rows_of(MANY, metric=metric)[2].split()[9:11] == cells
+    assert rows_of(MANY, metric=metric, order="host")[2].split()[9:11] == cells
 
 
 def test_the_cells_can_be_the_lateness_of_the_ranks() -> None:
@@ -77,26 +79,26 @@ def test_hosts_with_findings_come_first_and_the_rest_in_node_order() -> None:
     found = (Finding("disk_low", "warning", "full", nodes=("node9",)), Finding("gpu_shared", "info", "shared", (30,)))
     made = replace(MANY, findings=(*found, Finding("pause", "info", "a checkpoint", (0,))))
     order = ordered_hosts(made, "worst", False).tolist()
-    assert order == [9, 3, 0, 1, 2, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15]
+    assert order == [9, 3, 5, 0, 1, 2, 4, 6, 7, 8, 10, 11, 12, 13, 14, 15]
     assert ordered_hosts(made, "host", True).tolist() == list(range(15, -1, -1))
     assert ordered_hosts(replace(made, nodes=()), "worst", False).tolist() == []
 
 
 def test_a_host_that_has_fallen_silent_shows_no_old_figures_as_new() -> None:
     silent = replace(MANY, nodes=(replace(MANY.nodes[0], age_s=14.0), *MANY.nodes[1:]))
-    row = rows_of(silent)[2]
+    row = rows_of(silent, order="host")[2]
     assert row.rstrip().endswith("no word for 14 s")
 
 
 def test_hosts_not_heard_from_are_counted() -> None:
     fewer = replace(MANY, nodes=MANY.nodes[:3])
-    assert "3 of 16 heard from" in rows_of(fewer)[0]
+    assert "3 of 16 heard from" in rows_of(fewer, order="host")[0]
     assert "waiting: no host has published yet" in rows_of(replace(MANY, nodes=()))[2]
 
 
 def test_a_run_without_gpus_says_what_stands_out_instead() -> None:
     made = snapshot(Made(ranks=8, per_node=4, troubled=(1,)))
-    rows = rows_of(made)[2:4]
+    rows = rows_of(made, order="host")[2:4]
     assert "memory 97 % used; swapping in" in rows[1]
     assert "used" not in rows[0]
 
@@ -134,7 +136,7 @@ def test_the_plan_leaves_room_for_a_host_below_the_table() -> None:
 
 
 def test_the_table_of_hosts_says_that_no_step_finishes() -> None:
-    view = TableView(ordered_hosts(MANY, "worst", False))
+    view = TableView(ordered_hosts(MANY, "host", False))
     for made, told in ((MANY, False), (replace(MANY, findings=(HANG,)), True)):
         for width in (80, 160):
             title = text_of(host_table_lines(ViewState(made, ASCII), view, width, 24))[0]
@@ -151,6 +153,6 @@ def test_the_table_of_hosts_says_that_no_step_finishes() -> None:
 def test_the_title_says_how_the_numbers_are_drawn_in_each_theme(look: str, metric: str, said: str) -> None:
     looks = {**LOOKS, "mono": make_look(theme="ddpmon-mono")}
     picture = ViewState(MANY, looks[look])
-    lines = text_of(host_table_lines(picture, TableView(ordered_hosts(MANY, "worst", False)), 200, 40, metric))
+    lines = text_of(host_table_lines(picture, TableView(ordered_hosts(MANY, "host", False)), 200, 40, metric))
     assert said in lines[0]
     assert "colour" not in "".join(lines)

@@ -10,8 +10,11 @@ import pytest
 from rich.color import Color
 from rich.segment import Segment
 
+from ddpmon.report.report_markdown import markdown, text
+from ddpmon.report.run_report import RunReport
+from ddpmon.report.summary_line import summary_line
 from ddpmon.run.model import Run
-from ddpmon.snapshot import Link, LinkState, RunState, Snapshot
+from ddpmon.snapshot import Finding, Link, LinkState, RunState, Snapshot
 from ddpmon.tui.draw.courses import METRICS, rank_plots
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.key_figures import figures_line
@@ -54,6 +57,27 @@ def test_how_a_run_was_killed_is_the_first_of_its_findings() -> None:
         assert "dmesg" in watched.text()
 
     watch(Fixed(over("killed")), act, (80, 24))
+
+
+@pytest.mark.parametrize("findings", [LATE.findings, ()])
+def test_every_view_the_report_and_the_last_line_say_how_a_run_was_killed(findings: tuple[Finding, ...]) -> None:
+    """Only the list of findings told of it (what viewers of the pictures found)."""
+    killed = replace(over("killed"), findings=findings)
+    assert killed.run is not None
+    killed = replace(killed, run=replace(killed.run, info=run_info(8)))
+    report = markdown(RunReport(killed, run_info(8), (), 0.0, 3600.0, "a file"))
+    assert report.split("\n")[2].startswith(f"**{text(WHY)}")
+    assert "no trouble was found" not in report.lower()
+    assert all(finding.summary in summary_line(killed) for finding in findings)
+    assert WHY in summary_line(killed)
+    assert WHY in "\n".join(text_of(run_lines(ViewState(killed, LOOK), 240)))
+
+    async def act(watched: Watched) -> None:
+        for key in ("1", "2", "3", "4", "5"):
+            await watched.press(key)
+            await watched.until_shown(f"‖ {WHY}")
+
+    watch(Fixed(killed), act, (120, 34))
 
 
 @pytest.mark.parametrize("state", ["running", "failed", "finished"])

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ddpmon.tui.draw.decimation import decimate
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.key_figures import figures_line
-from ddpmon.tui.draw.plot import GUTTER, Curve, decimate, plot_lines, scale_of
-from ddpmon.tui.draw.run_plots import lateness_plot, plots_stacked
+from ddpmon.tui.draw.plot import GUTTER, Curve, plot_lines, scale_of
+from ddpmon.tui.draw.run_plots import lateness_plot, marked_plots, plots_stacked
 from ddpmon.tui.theme import Look, make_look
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
@@ -80,6 +81,24 @@ def test_in_ascii_one_long_step_in_five_does_not_lift_the_line_beside_a_band() -
     rows = text_of(plot_lines(curve, 60, 12, ASCII))[1:-1]
     height = [row for row, line in enumerate(rows) if "*" in line]
     assert min(height) > len(rows) // 2, "at 10 of 100"
+
+
+def test_of_more_steps_than_columns_the_median_and_the_range_are_drawn_and_no_slopes() -> None:
+    """The line went from step to step within a column, so that one late step of five was slopes."""
+    step = np.arange(400.0)
+    late = Curve("late", "", step, np.where(step % 5 == 0, 360.0, 0.0), np.full(400, -9.0), np.full(400, 9.0))
+    lines = text_of(plot_lines(late, 80, 10, COLOUR))
+    assert "late, median and range per 3 steps" in lines[0]
+    bodies = [line[GUTTER:] for line in lines[3:6]]
+    assert len(set(bodies)) == 1, "every column is as wide at each height"
+    assert bodies[0].strip()
+    few = replace(late, step=step[:100], value=late.value[:100], low=step[:100] * 0, high=step[:100] * 0)
+    assert "median" not in text_of(plot_lines(few, 80, 10, COLOUR))[0], "each step has a column"
+    assert "late, median per 6 steps" in text_of(plot_lines(late, 80, 10, ASCII))[0]
+    alone = text_of(plot_lines(replace(late, low=None, high=None), 80, 10, ASCII))
+    assert "median and range" in alone[0]
+    assert sum("*" in line for line in alone) == 1, "the median"
+    assert sum(":" in line for line in alone) > 4, "the range"
 
 
 def test_a_course_that_ends_early_says_since_when_it_is_not_known() -> None:
@@ -216,6 +235,19 @@ def test_ranks_that_findings_name_belong_to_no_band_of_the_others() -> None:
         assert (max(ticks) >= 50) == reaches, "up to the late rank"
 
 
+@pytest.mark.parametrize("unknown", [(1,), (1, 2)])
+def test_compared_ranks_fill_the_width_also_where_some_cannot_be_compared(unknown: tuple[int, ...]) -> None:
+    """A quarter of the screen was empty beside the plot of the only rank that could be."""
+    made = snapshot(Made(ranks=8))
+    assert made.heat is not None
+    values = made.heat.values.copy()
+    values[list(unknown)] = np.nan
+    shown = ViewState(replace(made, heat=replace(made.heat, values=values)), ASCII)
+    lines = text_of(marked_plots(shown, [1, 2, 3], 120, 20))
+    assert sum(line.count("lateness of rank") for line in lines) == 3 - len(unknown)
+    assert all(line[60:119].strip() for line in lines if "lateness of rank" in line or " step " in line)
+
+
 def stalled(values: float = 130.0, stall: float = 15_200.0) -> Curve:
     """Steps of nearly one length, and one long stall."""
     step = np.arange(200.0)
@@ -277,7 +309,7 @@ def test_a_plot_of_the_newest_steps_of_a_long_run_says_which_they_are() -> None:
     )
     lines = text_of(plots_stacked(ViewState(replace(made, heat=heat), make_look()), 3, 90, 40, lateness=True))
     first, last = f"{heat.step[0]:,}", f"{heat.step[-1]:,}"
-    assert f"lateness of rank 3, ms, steps {first}-{last} of {last} " in lines[0]
-    assert not any(f" of {last} " in line for line in lines[1:])
+    assert f"lateness of rank 3, ms, steps {first}-{last} of {last}, " in lines[0]
+    assert not any(f" of {last}" in line for line in lines[1:])
     (begin,) = {begin for begin, _ in ends(lines[11:])}
     assert int(begin.replace(",", "")) == int(made.series.step[0]), "the others show the whole run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -92,6 +93,26 @@ def test_the_table_has_this_rank_the_others_and_the_difference() -> None:
     assert row_of(lines, "GPU clock MHz")[2] == "0"
 
 
+def test_a_rank_that_cannot_be_compared_and_that_no_finding_names_has_no_sign() -> None:
+    made = snapshot(Made(focus=2, extra_ms=50.0))
+    assert made.ranks is not None
+    longer = made.ranks.input_ms.copy()
+    longer[2] += 50.0
+    shown = replace(made, ranks=replace(made.ranks, input_ms=longer))
+    assert row_of(detail_of(shown, 2), "input ms")[3:] == ["!"]
+    assert row_of(detail_of(without_lateness(shown, [2]), 2), "input ms")[3:] == []
+
+
+def test_a_gpu_that_is_not_read_yet_is_no_missing_gpu() -> None:
+    """A rank that had come back had no GPU until its sensors were read again."""
+    made = snapshot(Made(focus=2, gpu=True))
+    assert made.ranks is not None
+    unread = replace(made, ranks=replace(made.ranks, gpu=(*made.ranks.gpu[:2], None, *made.ranks.gpu[3:])))
+    assert "no GPU" not in detail_of(unread, 2)[0]
+    assert f"GPU {ASCII.glyphs.more}" in detail_of(unread, 2)[0]
+    assert "no GPU" in detail_of(snapshot(Made(focus=2)), 2)[0]
+
+
 def test_in_80_columns_there_are_the_table_and_one_plot() -> None:
     made = picture(Made(straggler=5, focus=5, gpu=True))
     for metric in ("work", "gpu_power_w"):
@@ -99,7 +120,7 @@ def test_in_80_columns_there_are_the_table_and_one_plot() -> None:
         assert any(line.startswith(" input ms ") for line in lines)
         titles = [line for line in lines if line.startswith("- ") and "others" in line and "last 20" not in line]
         assert len(titles) == 1
-        assert titles[0].startswith(f"- {BY_KEY[metric].name}, {BY_KEY[metric].unit} -")
+        assert re.match(rf"- {BY_KEY[metric].name}, {BY_KEY[metric].unit}(, median per 7 steps)? -", titles[0])
 
 
 def test_what_is_unknown_is_a_dash_and_has_no_plot() -> None:
@@ -213,6 +234,7 @@ def test_the_title_of_a_plot_has_the_numbers_of_the_table() -> None:
     lines = text_of(detail_lines(made, 5, 240, 70))
     compared = {f"{row.quantity.name} {row.quantity.unit}".strip(): row for row in compare(made.snapshot, [5]).rows}
     titles = {"resident memory, GiB": "resident GiB"}
+    lines = [re.sub(", median[^─]* steps ", " ─ ", line) for line in lines]  # of the steps that a column stands for
     shown = {name: row for name, row in compared.items() if any(f"─ {_titled(name)} ─" in line for line in lines)}
     assert {"work ms", "wait ms", "GPU power W", "CPU %"} <= {*shown}
     titles |= {_titled(name): name for name in shown}

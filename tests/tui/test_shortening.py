@@ -10,10 +10,10 @@ import pytest
 
 from ddpmon.report.finding_rows import what_within
 from ddpmon.report.headline import brief_sentence
-from ddpmon.snapshot import Finding
+from ddpmon.snapshot import Finding, Link
 from ddpmon.tui.draw.finding_view import list_lines
 from ddpmon.tui.draw.findings import finding_lines
-from ddpmon.tui.draw.header import header_line
+from ddpmon.tui.draw.header import header_line, notice_line
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.place_table import place_lines
 from ddpmon.tui.draw.table import TableView
@@ -145,3 +145,37 @@ def test_narrow_lists_say_how_often() -> None:
         for lines in (beside, alone):
             (row,) = (line for line in lines if "rank 12" in line)
             assert "+360 1/5" in row or "in one step of 5" in row, width
+
+
+def listed(findings: tuple[Finding, ...], width: int) -> list[str]:
+    """The list of these findings, of which none is under the cursor."""
+    picture = ViewState(snapshot(Made(ranks=16, per_node=4, findings=findings)), COLOUR)
+    return text_of(list_lines(picture, findings, TableView(np.arange(len(findings))), width, 8))
+
+
+def test_a_list_of_findings_names_its_columns_and_has_none_that_is_empty() -> None:
+    over = replace(NOW_AND_THEN, cost_pct=None, since_step=None, cleared_at_step=145)
+    title, row, _, past, *_ = listed((NOW_AND_THEN, HANG, over), 80)
+    assert title.split()[-3:-1] == ["costs", "began"]
+    assert row.index("10 %") + len("10 %") == title.index("costs") + len("costs"), "under its heading"
+    assert past.rstrip(" ─").endswith("1 finding   when")
+    for findings in ((HANG,), (replace(NOW_AND_THEN, cost_pct=None),)):
+        assert not any("costs" in line for line in listed(findings, 80))
+
+
+def test_the_times_of_what_is_over_take_no_room_from_what_lasts() -> None:
+    over = replace(NOW_AND_THEN, since_step=1_100_000, cleared_at_step=1_200_000)
+    row, *_ = (line for line in listed((NOW_AND_THEN, over), 72) if "WARN" in line)
+    assert "late +360 ms in one step of 5, input" in row
+
+
+def test_advice_and_notices_are_cut_behind_a_word() -> None:
+    advice = "restart the processes that are stuck there " + "and then again " * 9
+    found = Finding("rank_lost", "critical", "rank 3 is silent", (3,), advice=advice)
+    made = replace(snapshot(Made()), findings=(found,), link=Link("gone", advice))
+    shown = ViewState(made, COLOUR)
+    for width in range(72, 80):
+        for line in (text_of(verdict_lines(shown, width))[1], text_of([notice_line(shown, width)])[0]):
+            said = line.rstrip().removesuffix(" …").split("→ ")[-1].strip(" ‖")
+            assert line.rstrip().endswith(" …")
+            assert advice.removeprefix("before the next run, ").startswith(f"{said} ")

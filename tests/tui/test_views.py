@@ -144,7 +144,12 @@ def test_the_cursor_stays_on_its_finding_and_its_evidence_has_every_row() -> Non
 
 @pytest.mark.parametrize(
     ("kind", "plot"),
-    [("gpu_memory_growth", "torch memory, GiB"), ("gpu_throttled", "GPU clock, MHz"), ("loss_jump", "loss")],
+    [
+        ("gpu_memory_growth", "torch memory, GiB"),
+        ("gpu_shared", "GPU, %"),
+        ("gpu_throttled", "GPU clock, MHz"),
+        ("loss_jump", "loss"),
+    ],
 )
 def test_what_a_finding_is_about_is_plotted_below_it(kind: KindName, plot: str) -> None:
     found = Finding(kind, "warning", "something of rank 3", (3,), ("node0",), "backward", since_step=1_000)

@@ -38,10 +38,16 @@ def ended(ranks: int, failed: tuple[int, ...] = (), **info: str) -> Run:
             "failed",
             "rank 0 disappeared without a message, ranks 1-63 ended with an error",
         ),
-        (ended(64, (5,)), None, "failed", "63 ranks (0, 1, 2, ...) disappeared without a message, rank 5 ended "),
+        (ended(64, (5,)), None, "failed", "63 ranks disappeared without a message, rank 5 ended with an error"),
+        (
+            ended(2000, tuple(range(0, 2000, 3))),
+            None,
+            "failed",
+            "1,333 ranks disappeared without a message, 667 ranks ended with an error",
+        ),
         (ended(64), None, "lost", "it is not known here whether the run has ended: no store at "),
     ],
-    ids=["killed", "two ranks", "one is mute", "one failed", "nobody knows"],
+    ids=["killed", "two ranks", "one is mute", "one failed", "many of both", "nobody knows"],
 )
 def test_80_columns_have_room_for_who_ended_and_how(run: Run, fate: Fate | None, state: str, said: str) -> None:
     found, sentence = store_gone(run, REFUSED, fate)

@@ -38,10 +38,10 @@ class ProcessHistory:
         self._begin(0)
 
     def _begin(self, world: int) -> None:
-        shape = (world, len(COLUMNS))
-        self._rows = np.full(shape, np.nan)
-        self._recent = np.full((HISTORY.recent_rounds, *shape), np.nan)
-        self._long = np.full((HISTORY.long_rows, world, len(_LONG)), np.nan, np.float32)
+        # All ranks' values of a column lie beside each other, since whole columns are what is asked for.
+        self._rows = np.full((len(COLUMNS), world), np.nan).T
+        self._recent = np.full((HISTORY.recent_rounds, len(COLUMNS), world), np.nan).swapaxes(1, 2)
+        self._long = np.full((HISTORY.long_rows, len(_LONG), world), np.nan, np.float32).swapaxes(1, 2)
         self._began = float("nan")
         self._last = -np.inf
         self._restarts = np.zeros(world, np.int64)
@@ -62,8 +62,8 @@ class ProcessHistory:
         news = np.flatnonzero(run.latest.known & (run.latest.heard_at != self._rows[:, 0]))
         if news.size:
             self._rows[news, 0] = run.latest.heard_at[news]
-            self._rows[news, 1:] = run.latest.figures[news][:, _PLACES]
-        table = self._rows.copy()
+            self._rows[news, 1:] = run.latest.figures[:, _PLACES][news]
+        table = self._rows.copy("K")
         newest = float(np.fmax.reduce(table[:, 0], initial=-np.inf))
         if newest < self._last + HISTORY.round_gap_s:
             return False

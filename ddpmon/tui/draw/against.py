@@ -114,7 +114,7 @@ def _numbers(own: float, others: float, noise: float, look: Look, *, loud: bool 
 
 def _more(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator[Line]:
     """What else is known of this rank; the larger of its number and the others' fills the bar."""
-    look, others = picture.look, np.array(others_of(picture.snapshot, ranks, [rank]), np.int64)
+    look, others = picture.look, others_of(picture.snapshot, ranks, [rank])
     for name, unit, key in MORE:
         own, typical = (float(median(BY_KEY[key].values(ranks, some))) for some in (np.array([rank]), others))
         if not known(own):

@@ -10,7 +10,7 @@ from rich.segment import Segment
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import age, count, figure, plural, size
-from ddpmon.machine import GpuFigures, ProcessFigures
+from ddpmon.machine import ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
 from ddpmon.report.peers import compare
 from ddpmon.report.trace import (
@@ -71,7 +71,7 @@ def identity_lines(
     total = f" of {run.world_size:,}" if run else ""
     name: Line = [Segment(f" rank {rank}", look.strong), Segment(total, look.dim)]
     between = Segment(f" {look.glyphs.dot} ", look.faint)
-    gpus = _gpu(ranks.gpu[rank], look)
+    gpus = _gpu(ranks, rank, look)
     known = [*([*place, gpu] for gpu in gpus), [*place[:2], gpus[-1]], [place[0], gpus[-1]], [place[0]]]
     lines = [joined([name, *([Segment(fact, look.text)] for fact in facts)], between) for facts in known]
     who = next((line for line in lines if width_of(line) <= width), lines[-1])
@@ -114,10 +114,11 @@ def _plain(number: np.int64, look: Look) -> str:
     return str(int(number)) if number >= 0 else look.unknown
 
 
-def _gpu(gpu: GpuFigures | None, look: Look) -> list[str]:
-    """Which GPU, in fewer and fewer words."""
+def _gpu(ranks: Ranks, rank: int, look: Look) -> list[str]:
+    """Which GPU, in fewer and fewer words; `GPU …` while it is not read, such as just after a restart."""
+    gpu = ranks.gpu[rank]
     if gpu is None:
-        return ["no GPU"]
+        return [f"GPU {look.glyphs.more}" if any(ranks.gpu) else "no GPU"]
     named = f"GPU {gpu.index} {look.clean(gpu.name or '')}".rstrip()
     memory = [f"{named}, {size(gpu.memory_used)} used"] if gpu.memory_used is not None else []
     return [*memory, named, f"GPU {gpu.index}"]

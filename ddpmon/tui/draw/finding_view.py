@@ -21,11 +21,12 @@ from ddpmon.tui.draw.heat import heat_lines, ranks_lines
 from ddpmon.tui.draw.panel import no_match, paragraph, title
 from ddpmon.tui.draw.run_plots import LEAST, calm_plots, latest_plot, plots_below
 from ddpmon.tui.draw.table import TableView
-from ddpmon.tui.lines import Line, fit, fit_all, left, wrap
+from ddpmon.tui.lines import Line, clip_words, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, fills_room
 
-BADGE, COST = 6, 6
+BADGE = 6
+COSTS = "costs"  # the column of costs, in percent of the run's time
 WHO_LEAST, WHO_MOST, WHAT_LEAST = 8, 20, 14
 CALM_LEAVES = 4  # lines of a list besides the calm sentence: two titles and two findings
 NAME = 10  # of a row of evidence
@@ -33,6 +34,9 @@ PLOT_LEAST, PLOT_MOST, PLOT_HIGHEST = 10, 18, 30  # lines of the plot below the 
 FURTHER = ("lateness", "wait", "gpu_power_w", "cpu_pct", "gpu_clock_mhz", "runqueue_pct")
 # What is plotted of a rank where the kind says more of it than the phase does.
 ABOUT: Mapping[KindName, str] = {
+    "gpu_shared": "gpu_utilization_pct",
+    "gpu_doubled": "gpu_utilization_pct",
+    "gpu_leftover": "gpu_allocated",
     "gpu_memory_growth": "gpu_allocated",
     "gpu_memory_uneven": "gpu_allocated",
     "gpu_throttled": "gpu_clock_mhz",
@@ -56,22 +60,23 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
 
     Below few findings stands the course of the run, with where they began.
     """
-    look, shown = picture.look, findings
+    shown = findings
     lasting = sum(finding.cleared_at_step is None for finding in shown)
     room = list_room(picture, findings, width, height)
-    remark = _narrowed(picture, len(shown)) or (plural(lasting, "finding") if room >= len(shown) else "")
+    remark = _narrowed(picture, len(shown)) or (plural(lasting, "finding") if lasting and room >= len(shown) else "")
     part = f"{view.top + 1:,}-{min(view.top + room, len(shown)):,} of {len(shown):,}" if room < len(shown) else ""
-    lines = [title(when_words(picture.snapshot), ", ".join(filter(None, [part, remark])), width, look)]
+    here = shown[view.top : view.top + room]
+    now = [finding for finding in here if finding.cleared_at_step is None]
+    past = here[len(now) :]
+    names = max((len(who(finding)) for finding in here), default=0)
+    under = view.cursor - view.top if view.focused else -1
+    said = ", ".join(filter(None, [part, remark]))
+    lines = _section((when_words(picture.snapshot), said, "began"), now, names, picture, width, under)
     if not lasting:
         lines += _calm(picture, width)[: calm_rows(picture, width, height)]
-    times = [since(finding, picture.snapshot) for finding in shown[view.top : view.top + room]]
-    last = max(map(len, times), default=0)
-    names = max((len(who(finding)) for finding in shown[view.top : view.top + room]), default=0)
-    for place, finding in enumerate(shown[view.top : view.top + room], view.top):
-        if place == max(lasting, view.top) and finding.cleared_at_step is not None:
-            lines.append(title("over", plural(len(shown) - lasting, "finding"), width, look))
-        here = view.focused and place == view.cursor
-        lines.append(_row(finding, times[place - view.top].rjust(last), names, width, look, under_cursor=here))
+    if past:
+        heads = "over", plural(len(shown) - lasting, "finding"), "when"
+        lines += _section(heads, past, names, picture, width, under - len(now))
     spare = height - len(lines) - 1
     if shown and spare >= LEAST and fills_room(picture):
         lines += [[], *plots_below(picture, width, spare)]
@@ -106,22 +111,48 @@ def _calm(picture: ViewState, width: int) -> list[Line]:
     return paragraph(nothing_found(snapshot), glyph, style, width, look)
 
 
-def _row(finding: Finding, time: str, names: int, width: int, look: Look, *, under_cursor: bool) -> Line:
-    """Severity, cost, who, what, since when; `names` are the cells of the longest name in sight."""
+def _section(
+    heads: tuple[str, str, str], findings: Sequence[Finding], names: int, picture: ViewState, width: int, under: int
+) -> list[Line]:
+    """A title that names the columns, and a row a finding.
+
+    Args:
+        heads: the title, its remark, and the name of the column of times.
+        findings: those in sight.
+        names: the cells of the longest name in sight.
+        picture: what is shown.
+        width: cells of the list.
+        under: the place of the one under the cursor; none of them where that is out of range.
+    """
+    name, remark, when = heads
+    times, costs = [since(finding, picture.snapshot) for finding in findings], [cost(finding) for finding in findings]
+    cells = [
+        max([len(head), *map(len, column)]) if any(column) else 0 for head, column in ((COSTS, costs), (when, times))
+    ]
+    columns = "  ".join(f"{head:>{size}}" for head, size in zip((COSTS, when), cells, strict=True) if size)
+    lines = [title(name, "   ".join(filter(None, [remark, columns])), width, picture.look)]
+    for place, (finding, *facts) in enumerate(zip(findings, costs, times, strict=True)):
+        columns = "  ".join(f"{fact:>{size}}" for fact, size in zip(facts, cells, strict=True) if size)
+        lines.append(_row(finding, columns, names, width, picture.look, under_cursor=place == under))
+    return lines
+
+
+def _row(finding: Finding, facts: str, names: int, width: int, look: Look, *, under_cursor: bool) -> Line:
+    """Severity, who, what, and the facts at the right; `names` are the cells of the longest name in sight."""
     over = finding.cleared_at_step is not None
-    room = width - 1 - BADGE - COST - 2 - len(time) - 3
+    room = width - 1 - BADGE - 2 - len(facts) - 3
     name = min(max(room // 3, WHO_LEAST), WHO_MOST, max(names + 1, WHO_LEAST))
     whom = left(look.clean(who(finding)), name, look.glyphs.more)
     cells = max(room - name - 1, 0)
-    words = left(look.clean(what_within(finding, cells)), cells, look.glyphs.more)
+    words = left(clip_words(look.clean(what_within(finding, cells)), cells, look.glyphs.more), cells)
     strong = not over and finding.severity != "info"
     line = [
         Segment(look.glyphs.cursor if under_cursor else " ", look.strong),
         _badge(finding, look),
-        Segment(f"{cost(finding):>{COST}}  ", look.dim if over else look.text),
+        Segment("  ", look.text),
         Segment(f"{whom} ", look.strong if strong else look.dim if over else look.text),
         Segment(words, look.dim if over else look.broken if is_broken(finding) else look.text),
-        Segment(f" {time} ", look.dim),
+        Segment(f" {facts}  ", look.dim),
     ]
     fitted = fit(line, width)
     return list(Segment.apply_style(fitted, look.selected)) if under_cursor else fitted

@@ -97,11 +97,11 @@ def one_line(finding: Finding, width: int, look: Look, columns: Columns | None =
     glyph, style = _style(finding, look)
     facts = [_in_words(finding, look)] if columns is None else [columns.facts(finding, look)]
     facts.append(_in_words(finding, look, "") if columns is None else columns._replace(since=0).facts(finding, look))
-    rooms = [width - len(INDENT) - cell_len(each) - 6 for each in facts]
+    rooms = [width - len(INDENT) - cell_len(each) - 5 for each in facts]
     chosen = int(cell_len(_said(finding, rooms[0], look)) > rooms[0])
     said = clip_words(_said(finding, rooms[chosen], look), rooms[chosen], look.glyphs.more)
     line = [Segment(f" {glyph} ".ljust(len(INDENT)), style), Segment(said, style)]
-    return spread(line, [Segment(f"  {facts[chosen]}   ", look.dim)], width)
+    return spread(line, [Segment(f"  {facts[chosen]}  ", look.dim)], width)
 
 
 def _in_words(finding: Finding, look: Look, since: str | None = None) -> str:

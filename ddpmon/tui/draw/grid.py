@@ -86,7 +86,8 @@ class Grid:
         levels: [bands, columns] 0 for calm to `LEVELS - 1`, `MISSING` where nothing is known.
         at: [columns] where in the heat's steps each column begins; neighbours may show the same steps.
         stride: steps that share a column.
-        steps: [columns] the first step of each column. newest: the last step of the last one.
+        steps: [columns] the first step of each column.
+        newest: the last step of the last column.
     """
 
     levels: Levels

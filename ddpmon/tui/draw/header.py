@@ -12,7 +12,7 @@ from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
 from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, not_compared_words
 from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
-from ddpmon.tui.lines import Line, clip, fit, fit_all, joined, spread, width_of, wrap
+from ddpmon.tui.lines import Line, clip, clip_words, fit, fit_all, joined, spread, width_of, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, notice
 
@@ -137,7 +137,7 @@ def notice_line(picture: ViewState, width: int) -> Line:
     finished = picture.snapshot.link.state == "gone" and run is not None and run.state == "finished"
     style = look.text if finished else look.broken if picture.snapshot.link.state == "gone" else look.accent
     glyph = look.glyphs.finished if finished else look.glyphs.stalled
-    text = clip(look.clean(notice(picture)), width - 4, look.glyphs.more)
+    text = clip_words(look.clean(notice(picture)), width - 4, look.glyphs.more)
     return fit([Segment(f" {glyph} ", style), Segment(text, style)], width)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import count, figure, pct, signed, time_of_day
+from ddpmon.format import count, figure, pct, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE, noise_ms
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import onsets
@@ -138,20 +138,22 @@ def _legend(heat: Heat, look: Look, *, brief: bool = False) -> Line:
 
 
 def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
-    """What the map shows, in fewer and fewer words; that a cell shows several steps is never left out."""
-    name = f"{METRICS[heat.metric].name}, {bands.unit} x step"
-    worst = ""
-    if bands.unit == "host" and bands.size == 1:
-        worst = ", the worst rank of each"
-    elif bands.size > 1:
-        worst = f", the worst of {bands.size} {bands.unit}s a cell"
+    """What the map shows, in fewer and fewer words; that a cell shows the worst of several steps is never left out."""
+    metric, unit, steps = METRICS[heat.metric].name, bands.unit, plural(grid.stride, "step")
+    each = ", the worst rank of each" if unit == "host" and bands.size == 1 else ""
     some = f", {len(bands.order):,} of {len(heat.values):,} ranks" if len(bands.order) < len(heat.values) else ""
-    if grid.stride > 1:
-        yield f"{name}{worst}{some}, {grid.stride} steps a cell"
-        name = f"{METRICS[heat.metric].name}, {bands.unit} x {grid.stride} steps"
-    yield f"{name}{worst}{some}"
-    yield f"{METRICS[heat.metric].name}{worst.replace('the ', '')}" if bands.size > 1 else f"{name}{some}"
-    yield name
+    shared = [plural(bands.size, unit)] if bands.size > 1 else []
+    shared += [steps] if grid.stride > 1 else []
+    if shared:
+        yield f"{metric}, {unit} x step{each}, the worst of {' and '.join(shared)} a cell{some}"
+        yield from (
+            [f"{metric}, {unit} x worst of {steps}{part}" for part in (each + some, "")] if shared == [steps] else []
+        )
+        yield f"{metric}, worst of {' and '.join(shared)} a cell"
+        yield f"{metric}, worst of {' x '.join(shared)}"
+        yield f"{metric}, worst of {grid.stride}" if shared == [steps] else f"{metric}, {' x '.join(shared)}"
+        return
+    yield from (f"{metric}, {unit} x step{part}" for part in (each + some, some, ""))
 
 
 def _told(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Cursor) -> str:
@@ -164,7 +166,8 @@ def _told(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Curs
         who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
         return f"{who} {look.glyphs.dot} step {count(int(grid.steps[column]))} {look.glyphs.dot} not known"
     rank, step, value, percent = found
-    parts = [f"rank {rank}", f"step {count(step)}", time_of_day(wall_of(picture.snapshot, step))]
+    among = f", the worst of {grid.stride}" if grid.stride > 1 else ""
+    parts = [f"rank {rank}", f"step {count(step)}{among}", time_of_day(wall_of(picture.snapshot, step))]
     parts.append(look.clean(_value_words(heat, value, percent, noise_ms(picture.snapshot))))
     return f" {look.glyphs.dot} ".join(part for part in parts if part)
 

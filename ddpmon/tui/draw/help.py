@@ -125,6 +125,11 @@ WORDS = (
     ),
     ("GPU-h, rank-h", "ranks that wait, times how long: GPU-hours, or rank-hours without GPUs"),
     ("5 10 20 50 100", "the heat-map's levels: lateness in percent of a step"),
+    (
+        "median and range",
+        "of a plot with more steps than columns: the line is the median of the steps of each column, the dots beside it"
+        " go from the least to the greatest",
+    ),
     ("% of a step", "of the base step: what a step takes if nobody is late"),
     ("8/8 ranks", "ranks heard from lately, and the age of the oldest word"),
     ("probe", "what ddpmon itself takes of a step on the training thread, and the records it had to drop"),

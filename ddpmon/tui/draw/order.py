@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ddpmon.report.base_step import base_step_ms
-from ddpmon.report.host_summary import known_sum, latest, memory_pct, received, sent
+from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent
 from ddpmon.report.peers import as_shown
 from ddpmon.report.verdicts import marked_hosts, marked_ranks
 from ddpmon.snapshot import Ints, NodeView, Ranks, Snapshot
@@ -53,7 +53,9 @@ HOST_LETTERS = {  # shift and this letter sorts
 
 
 def ordered_hosts(snapshot: Snapshot, sort: str, reverse: bool, wanted: str = "", metric: str = METRICS[0].key) -> Ints:
-    """The node numbers, first row first: named ones in the findings' order, all in node order, or by a figure.
+    """The node numbers, first row first: named ones in the findings' order, or by a figure, all others in node order.
+
+    Behind the named ones come those on which something stands out: of a hundred hosts a small screen shows ten.
 
     `metric` is the key of what the cells show.
 
@@ -68,6 +70,8 @@ def ordered_hosts(snapshot: Snapshot, sort: str, reverse: bool, wanted: str = ""
     elif sort == ODD:
         odd = oddness(metric_of(snapshot, metric), snapshot, ranks)
         nodes = [nodes[place] for place in np.argsort(-np.nan_to_num(odd, nan=-np.inf), kind="stable").tolist()]
+    if sort == "worst":
+        nodes = tuple(sorted(nodes, key=lambda node: not host_words(node.figures)))
     rest = [node.node for node in nodes if node.node not in marked]
     shown = fitting_hosts(snapshot, wanted)
     return np.array([node for node in [*marked, *rest][:: -1 if reverse else 1] if node in shown], dtype=np.int64)

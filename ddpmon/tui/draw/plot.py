@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -12,9 +11,9 @@ from numpy.typing import NDArray
 from rich.segment import Segment
 
 from ddpmon.format import count
-from ddpmon.run.medians import median
 from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.beyond import axis_end, beyond_words, with_signs
+from ddpmon.tui.draw.decimation import GAP, Edges, edge_in_columns, in_columns, one_a_column, steps_a_column
 from ddpmon.tui.draw.panel import axis, beginning, title
 from ddpmon.tui.draw.scale import Scale, label, ticked
 from ddpmon.tui.draw.zoom import Span, in_sight, span_words, steps_in, with_span
@@ -40,7 +39,6 @@ QUARTERS = np.array(
 GUTTER = 7
 AXIS_LEAST = 5  # lines of a plot from which on it has an axis
 TIMED_WIDE = 70  # columns from which on the axis has more than one time of day
-GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
 
 
 def _codes(dots: Dots) -> NDArray[np.uint8]:
@@ -115,7 +113,7 @@ def plot_lines(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
     """Title, plot with a free column at its right, and the axis of steps where there is room for it."""
     rows, columns = height - 1 - (height >= AXIS_LEAST), width - GUTTER - 1
     span, scale = _span(curve), scale_of(curve, rows)
-    lines = [_title(curve, scale, width, look)]
+    lines = [_title(curve, scale, columns * _fine(look), width, look)]
     if rows < 1 or columns < 2 or span is None or scale is None:
         return fit_all([*lines, [Segment(f"{look.unknown:>5}", look.dim)]], width, height)
     lines += _said_of_end(body(curve, columns, rows, scale, span, look), curve, span, columns, look)
@@ -124,11 +122,20 @@ def plot_lines(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
     return fit_all(lines, width, height)
 
 
-def _title(curve: Curve, scale: Scale | None, width: int, look: Look) -> Line:
-    """The name, what lies beyond the axis, which part of the steps it is, and the remark."""
+def _title(curve: Curve, scale: Scale | None, dots: int, width: int, look: Look) -> Line:
+    """The name, what lies beyond the axis, which part of the steps it is, how they share columns, and the remark."""
     beyond = "" if scale is None else said_beyond(curve, scale)[0]
     name = with_span(curve.name, beyond, curve.remark, width)
-    return title(with_span(name, curve.span_words, curve.remark, width), curve.remark, width, look)
+    name = with_span(name, curve.span_words, curve.remark, width)
+    return title(with_span(name, _shared_words(curve, dots, look), curve.remark, width), curve.remark, width, look)
+
+
+def _shared_words(curve: Curve, dots: int, look: Look) -> str:
+    """`median and range per 4 steps` of a plot with more steps than columns of dots; else empty."""
+    span = _span(curve)
+    steps = 1 if span is None or dots < 2 else steps_a_column(curve.step, curve.value, dots, span)
+    what = "median" if look.ascii_only and curve.low is not None else "median and range"
+    return f"{what} per {steps:,} steps" if steps > 1 else ""
 
 
 def said_beyond(curve: Curve, scale: Scale) -> tuple[str, str]:
@@ -207,18 +214,22 @@ def scale_of(curve: Curve, rows: int) -> Scale | None:
 
 def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: Look) -> list[Line]:
     """The plot itself with its tick labels and a faint grid line at each of them, `GUTTER + columns` wide."""
-    fine = 1 if look.ascii_only else 2
-    low, high = decimate(curve.step, curve.value, columns * fine, span)
+    dots = columns * _fine(look)
+    (low, high), spread = in_columns(curve.step, curve.value, dots, span)
     if look.ascii_only and curve.low is not None:  # beside a band one mark a column
-        low = high = _middles(curve.step, curve.value, columns, span, (low, high))
+        low = high = one_a_column(curve.step, curve.value, columns, span, (low, high))
     line = _normal(low, scale), _normal(high, scale)
+    spread = None if spread is None else (_normal(spread[0], scale), _normal(spread[1], scale))
     band = None
     if curve.low is not None and curve.high is not None:
-        under, _ = decimate(curve.step, curve.low, columns * fine, span)
-        _, over = decimate(curve.step, curve.high, columns * fine, span)
+        under, _ = edge_in_columns(curve.step, curve.low, dots, span)
+        _, over = edge_in_columns(curve.step, curve.high, dots, span)
         band = _normal(under, scale), _normal(over, scale)
     zero = _normal(np.array([0.0]), scale).clip(0.0, 1.0)[0] if curve.is_filled else None
-    cells = _ascii(line, band, rows) if look.ascii_only else _dotted(line, band, zero, columns, rows, look)
+    if look.ascii_only:
+        cells = _ascii(line, band or spread, rows)
+    else:
+        cells = _dotted(line, spread, band, zero, columns, rows, look)
     labels, grid = _labels(scale, rows), look.glyphs.grid
     drawn = [(signs.replace(" ", grid) if row in labels else signs, kinds) for row, (signs, kinds) in enumerate(cells)]
     lines = [_gutter(labels.get(row), look) + _styled(*each, look) for row, each in enumerate(drawn)]
@@ -226,74 +237,38 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: 
     return [with_signs(lines[0], beyond, span, GUTTER, columns, look), *lines[1:]] if beyond.size else lines
 
 
-Edges = tuple[Floats, Floats]
 Kinds = NDArray[np.uint8]
 GROUND, BAND, LINE = 0, 1, 2  # what a cell shows
 Cells = list[tuple[str, Kinds]]  # of each row its characters, and what each of them shows
+
+
+def _fine(look: Look) -> int:
+    """Columns of dots that a cell has."""
+    return 1 if look.ascii_only else 2
 
 
 def _normal(values: Floats, scale: Scale) -> Floats:
     return (values - scale.low) / (scale.high - scale.low)
 
 
-def decimate(step: Floats, value: Floats, columns: int, span: Span) -> Edges:
-    """Lowest and highest value in each column, joined to the next point unless data is missing between them."""
-    low, high = np.full(columns, np.nan), np.full(columns, np.nan)
-    seen = np.isfinite(value) & np.isfinite(step)
-    x, y = np.asarray(step, dtype=np.float64)[seen], np.asarray(value, dtype=np.float64)[seen]
-    if not len(x):
-        return low, high
-    width = max(span[1] - span[0], 1e-9)
-    place = np.clip((x - span[0]) / width * (columns - 1), 0, columns - 1)
-    column = place.round().astype(np.int64)
-    np.fmin.at(low, column, y)
-    np.fmax.at(high, column, y)
-    edge = _between(x, y, place, columns)
-    return np.fmin(low, np.fmin(edge[:-1], edge[1:])), np.fmax(high, np.fmax(edge[:-1], edge[1:]))
+def _dotted(
+    line: Edges, spread: Edges | None, band: Edges | None, zero: float | None, columns: int, rows: int, look: Look
+) -> Cells:
+    """The line and the spread over the band over the area, in braille or in quarters of a cell.
 
-
-def _middles(step: Floats, value: Floats, columns: int, span: tuple[float, float], edges: Edges) -> Floats:
-    """[columns] the lower median of the values in each column; between points the middle of the `edges` there."""
-    middle = (edges[0] + edges[1]) / 2
-    seen = np.isfinite(value) & np.isfinite(step)
-    y, width = value[seen], max(span[1] - span[0], 1e-9)
-    column = np.clip((step[seen] - span[0]) / width * (columns - 1), 0, columns - 1).round().astype(np.int64)
-    order = np.lexsort((y, column))
-    filled, first, count = np.unique(column[order], return_index=True, return_counts=True)
-    middle[filled] = y[order][first + (count - 1) // 2]
-    return middle
-
-
-def _between(x: Floats, y: Floats, place: Floats, columns: int) -> Floats:
-    """The line's height at the edges of the columns; NaN outside it and where data is missing."""
-    edges = np.arange(columns + 1) - 0.5
-    height = np.asarray(np.interp(edges, place, y, left=np.nan, right=np.nan))
-    spacing = x[1:] - x[:-1]
-    if len(spacing) and spacing.max() > GAP * spacing.min():
-        usual = np.maximum(median(spacing), _nearby(spacing))
-        for i in np.flatnonzero((spacing > GAP * usual) & (place[1:] - place[:-1] > 1)).tolist():
-            height[int(place[i] + 0.5) + 1 : math.ceil(place[i + 1] + 0.5)] = np.nan
-    return height
-
-
-def _nearby(spacing: Floats) -> Floats:
-    """The usual spacing around each gap: old points are decimated, so it differs along the series."""
-    before, after = spacing.copy(), spacing.copy()
-    before[1:], after[:-1] = spacing[:-1], spacing[1:]
-    return np.asarray(np.minimum(before, after))
-
-
-def _dotted(line: Edges, band: Edges | None, zero: float | None, columns: int, rows: int, look: Look) -> Cells:
-    """The line over the band over the area, in braille or in quarters of a cell; a cell shows the first that it holds.
-
-    The area between the line and `zero` is hatched where hatching is quieter than the line: in braille and in colour.
+    A cell shows the first that it holds. Dots are at the ends of the spread, and in braille some between them. The area
+    between the line and `zero` is hatched where hatching is quieter than the line: in braille and in colour.
     """
     nothing = np.full(2 * columns, np.nan)
     layers = [(*line, 1), (nothing, nothing, 2) if band is None else (*band, 2)]
     if zero is not None and look.braille and look.colour:
         layers.append((np.minimum(line[0], zero), np.maximum(line[1], zero), 4))
-    low, high, every = zip(*layers, strict=True)
-    over, under, *ground = _codes(_filled(np.array(low), np.array(high), every, rows))
+    ends = [] if spread is None else [(edge, edge, 1) for edge in spread]
+    ends += [(*spread, 2)] if spread is not None and look.braille else []
+    low, high, every = zip(*layers, *ends, strict=True)
+    codes = _codes(_filled(np.array(low), np.array(high), every, rows))
+    over, under, *ground = codes[: len(layers)]
+    over = np.bitwise_or.reduce([over, *codes[len(layers) :]])
     shown = np.where(over > 0, over, np.where(under > 0, under, ground[0] if ground else 0))
     kinds = np.where(over > 0, LINE, np.where(under > 0, BAND, GROUND)).astype(np.uint8)
     signs = (BRAILLE if look.braille else QUARTERS)[shown]

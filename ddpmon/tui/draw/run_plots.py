@@ -106,8 +106,12 @@ def run_plots(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 def _in_rows(curves: Sequence[Curve], width: int, height: int, look: Look) -> list[Line]:
-    """Two plots a row where they are wide enough, or all of three, as many rows as there is room for."""
-    across = next((many for many in (3, 2) if width >= many * HALF_LEAST and many in (2, len(curves))), 1)
+    """Two plots a row where they are wide enough, or all of three, as many rows as there is room for.
+
+    All are of one width; a single one takes all of it.
+    """
+    fitting = (many for many in (3, 2) if width >= many * HALF_LEAST and many in (2, len(curves)))
+    across = next(fitting, 1) if len(curves) > 1 else 1
     down = min(-(-len(curves) // across), height // LEAST)
     lines: list[Line] = []
     for row in range(down):

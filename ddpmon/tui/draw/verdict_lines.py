@@ -15,7 +15,7 @@ from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, i
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
 from ddpmon.tui.draw.header import calm_style
-from ddpmon.tui.lines import Line, cells_of, clip, fit, spread, width_of, wrap
+from ddpmon.tui.lines import Line, cells_of, clip, clip_words, fit, spread, width_of, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
@@ -116,7 +116,7 @@ def _advice(advice: str, room: int, look: Look) -> Line:
     run = run if cells_of(run) + ADVICE_LEAST <= room else ""
     clauses = [words[: found.start()] for found in re.finditer(r"[:;] ", words)][::-1]
     fitting = (f"{each}{run}" for each in (words, *clauses) if ADVICE_LEAST <= cells_of(each) <= room - cells_of(run))
-    said = advice if cells_of(advice) <= room else next(fitting, clip(advice, room, look.glyphs.more))
+    said = advice if cells_of(advice) <= room else next(fitting, clip_words(advice, room, look.glyphs.more))
     return [Segment(said, look.strong)]
 
 

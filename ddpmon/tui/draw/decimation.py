@@ -1,0 +1,130 @@
+"""Which dots the columns of a plot show: a line through the points, or the median and the range of many steps."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.run.medians import median
+from ddpmon.snapshot import Floats
+from ddpmon.tui.draw.zoom import Span
+
+GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
+Edges = tuple[Floats, Floats]  # of each column the lowest and the highest height
+
+
+class Columns(NamedTuple):
+    """A series in the columns of a plot.
+
+    Attributes:
+        line: where the line is.
+        spread: of columns that stand for several steps the least and the greatest of these; else None.
+    """
+
+    line: Edges
+    spread: Edges | None = None
+
+
+def in_columns(step: Floats, value: Floats, columns: int, span: Span) -> Columns:
+    """The line through the points; where these are more than the columns, through the median of each column's.
+
+    A line that goes from point to point within a column would make slopes of one late step in five.
+    """
+    x, y, place = _placed(step, value, columns, span)
+    if not _is_dense(place):
+        return Columns(decimate(step, value, columns, span))
+    column = place.round().astype(np.int64)
+    filled, middle = _middles(y, column)
+    height = np.interp(np.arange(columns + 1) - 0.5, filled, middle, left=np.nan, right=np.nan)
+    height[np.isnan(_between(x, y, place, columns))] = np.nan
+    line = np.full(columns, np.nan)
+    line[filled] = middle
+    return Columns(_joined((line, line), height), _own(y, column, columns))
+
+
+def edge_in_columns(step: Floats, value: Floats, columns: int, span: Span) -> Edges:
+    """The lowest and the highest point of each column, of a column without any where the line is there."""
+    _, y, place = _placed(step, value, columns, span)
+    low, high = decimate(step, value, columns, span)
+    if not _is_dense(place):
+        return low, high
+    own = _own(y, place.round().astype(np.int64), columns)
+    return np.where(np.isnan(own[0]), low, own[0]), np.where(np.isnan(own[1]), high, own[1])
+
+
+def steps_a_column(step: Floats, value: Floats, columns: int, span: Span) -> int:
+    """How many steps a column stands for where its points are more than the columns; else 1."""
+    x, _, place = _placed(step, value, columns, span)
+    return math.ceil((x[-1] - x[0] + 1) / (place[-1] - place[0] + 1)) if _is_dense(place) else 1
+
+
+def decimate(step: Floats, value: Floats, columns: int, span: Span) -> Edges:
+    """Lowest and highest value in each column, joined to the next point unless data is missing between them."""
+    x, y, place = _placed(step, value, columns, span)
+    if not len(x):
+        return np.full(columns, np.nan), np.full(columns, np.nan)
+    return _joined(_own(y, place.round().astype(np.int64), columns), _between(x, y, place, columns))
+
+
+def one_a_column(step: Floats, value: Floats, columns: int, span: Span, edges: Edges) -> Floats:
+    """[columns] the lower median of the values in each column; between points the middle of the `edges` there."""
+    middle = (edges[0] + edges[1]) / 2
+    _, y, place = _placed(step, value, columns, span)
+    filled, found = _middles(y, place.round().astype(np.int64))
+    middle[filled] = found
+    return middle
+
+
+def _placed(step: Floats, value: Floats, columns: int, span: Span) -> tuple[Floats, Floats, Floats]:
+    """The steps and values that are known, and where between the first column and the last one each of them lies."""
+    seen = np.isfinite(value) & np.isfinite(step)
+    x, y = np.asarray(step, dtype=np.float64)[seen], np.asarray(value, dtype=np.float64)[seen]
+    return x, y, np.clip((x - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1), 0, columns - 1)
+
+
+def _is_dense(place: Floats) -> bool:
+    """Whether there are more points than columns between the first and the last one."""
+    return len(place) > 1 and len(place) > place[-1] - place[0] + 1
+
+
+def _own(y: Floats, column: NDArray[np.int64], columns: int) -> Edges:
+    """The lowest and the highest of the points in each column."""
+    low, high = np.full(columns, np.nan), np.full(columns, np.nan)
+    np.fmin.at(low, column, y)
+    np.fmax.at(high, column, y)
+    return low, high
+
+
+def _joined(own: Edges, height: Floats) -> Edges:
+    """The edges of each column's own points with the line's `height` at both of its sides."""
+    low, high = own
+    return np.fmin(low, np.fmin(height[:-1], height[1:])), np.fmax(high, np.fmax(height[:-1], height[1:]))
+
+
+def _middles(y: Floats, column: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
+    """The columns that have points, and the lower median of each one's."""
+    order = np.lexsort((y, column))
+    filled, first, count = np.unique(column[order], return_index=True, return_counts=True)
+    return filled, y[order][first + (count - 1) // 2]
+
+
+def _between(x: Floats, y: Floats, place: Floats, columns: int) -> Floats:
+    """The line's height at the edges of the columns; NaN outside it and where data is missing."""
+    edges = np.arange(columns + 1) - 0.5
+    height = np.asarray(np.interp(edges, place, y, left=np.nan, right=np.nan))
+    spacing = x[1:] - x[:-1]
+    if len(spacing) and spacing.max() > GAP * spacing.min():
+        usual = np.maximum(median(spacing), _nearby(spacing))
+        for i in np.flatnonzero((spacing > GAP * usual) & (place[1:] - place[:-1] > 1)).tolist():
+            height[int(place[i] + 0.5) + 1 : math.ceil(place[i + 1] + 0.5)] = np.nan
+    return height
+
+
+def _nearby(spacing: Floats) -> Floats:
+    """The usual spacing around each gap: old points are decimated, so it differs along the series."""
+    before, after = spacing.copy(), spacing.copy()
+    before[1:], after[:-1] = spacing[:-1], spacing[1:]
+    return np.asarray(np.minimum(before, after))

@@ -24,6 +24,17 @@ from tests.tui.watched import Fixed, Watched, watch
 ARRAYS = ("step", "late_pct", "late_rank", "step_ms", "allreduce_ms", "busbw_gb_s", "loss")
 
 
+def test_in_a_few_lines_each_row_rises_and_falls() -> None:
+    timeline = made_timeline()
+    at = np.arange(len(timeline.step))
+    timeline = replace(timeline, step_ms=np.where(at // 25 % 2 == 0, 100.0, 200.0))
+    picture = ViewState(replace(timed(SHOWN), timeline=timeline), make_look())
+    for height in (8, 17):
+        row = next(line for line in text_of(timeline_lines(picture, 78, height)) if line.startswith(" step "))
+        heights = {max(dot for dot in range(4) if ord(sign) - 0x2800 & BITS[dot]) for sign in row if sign > "\u2800"}
+        assert len(heights) > 1, row
+
+
 def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
     live = timed(SHOWN, buckets=True)
     source = Fixed(live)

@@ -9,7 +9,7 @@ import pytest
 
 from ddpmon.diagnose.alert import Severity
 from ddpmon.simulate.plan import Plan
-from ddpmon.snapshot import Finding, Link, MarkView, ReplayView, Timeline
+from ddpmon.snapshot import Finding, Link, MarkView, ReplayView, RunState, Timeline
 from ddpmon.tui.draw.plot import GUTTER
 from ddpmon.tui.draw.timeline_view import timeline_lines
 from ddpmon.tui.screens.timeline_screen import TimelineScreen
@@ -33,6 +33,18 @@ def test_in_a_few_lines_each_row_rises_and_falls() -> None:
         row = next(line for line in text_of(timeline_lines(picture, 78, height)) if line.startswith(" step "))
         heights = {max(dot for dot in range(4) if ord(sign) - 0x2800 & BITS[dot]) for sign in row if sign > "\u2800"}
         assert len(heights) > 1, row
+
+
+@pytest.mark.parametrize(("state", "said"), [("running", "90 s ago"), ("finished", "90 s before the end")])
+def test_a_moment_of_the_past_has_an_age_until_the_run_is_over(state: RunState, said: str) -> None:
+    live = timed(SHOWN)
+    assert live.run is not None
+    replay = ReplayView(110.0, 200.0, 1.79e9, False, 1.0, True, True)
+    whole = replace(live, run=replace(live.run, state=state))
+    picture = ViewState(replace(live, replay=replay), make_look(), whole=whole)
+    assert said in text_of(timeline_lines(picture, 120, 24))[0]
+    recorded = replace(picture, snapshot=replace(live, replay=replace(replay, is_live=False)))
+    assert "90 s before the end" in text_of(timeline_lines(recorded, 120, 24))[0]
 
 
 def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
@@ -63,7 +75,7 @@ def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
         past = replace(run, step=800)
         replay = ReplayView(110.0, 200.0, 1.79e9, False, 1.0, True, True)
         source.shown = replace(live, run=past, replay=replay, timeline=made_timeline(800))
-        await watched.until_shown("step 800, 90 s before the end")
+        await watched.until_shown("step 800, 90 s ago")
         assert "130 ms" in watched.text()
         row = next(line for line in watched.text().split("\n") if " latest rank" in line)
         assert row.rstrip()[-1] != "│"

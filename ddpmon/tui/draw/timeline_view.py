@@ -94,11 +94,16 @@ def _moment(picture: ViewState, step: int) -> str:
     ago = seconds_since(snapshot, step)
     clock = time_of_day(wall_of(snapshot, step))
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
-    behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
+    goes_on = snapshot.replay is not None and snapshot.replay.is_live and not _has_ended(picture.whole)
+    behind = f", {age(left_over)} {'ago' if goes_on else 'before the end'}" if left_over >= 1 else ""
     is_heard = snapshot.link.state == "live" and picture.stuck_s is None and not is_standing_still(snapshot)
     now = "the last one" if ended else "live" if is_heard and _is_of_now(snapshot, step) else f"{age(ago)} ago"
     live = f", {now}" if snapshot.replay is None and ago is not None else ""
     return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
+
+
+def _has_ended(snapshot: Snapshot | None) -> bool:
+    return snapshot is not None and snapshot.run is not None and is_over(snapshot.run.state)
 
 
 def _is_of_now(snapshot: Snapshot, step: int) -> bool:

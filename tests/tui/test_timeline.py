@@ -35,6 +35,22 @@ def test_in_a_few_lines_each_row_rises_and_falls() -> None:
         assert len(heights) > 1, row
 
 
+def test_a_simulated_run_is_not_told_how_to_turn_bucket_detail_on() -> None:
+    with simulated(Plan(ranks=4, hosts=2, scenario="healthy")) as run:
+        run.go(30)
+        source = Fixed(run.observer.tick())
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("2", "v")
+        await watched.until_shown("a simulated run has no bucket detail")
+        await watched.press("4")
+        await watched.until_shown("none in a simulated run")
+        assert "DDPMON_BUCKETS" not in watched.text()
+
+    watch(source, act, (80, 50))
+
+
 @pytest.mark.parametrize(("state", "said"), [("running", "90 s ago"), ("finished", "90 s before the end")])
 def test_a_moment_of_the_past_has_an_age_until_the_run_is_over(state: RunState, said: str) -> None:
     live = timed(SHOWN)

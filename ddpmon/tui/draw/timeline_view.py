@@ -10,10 +10,12 @@ from rich.style import Style
 
 from ddpmon.format import age, count, figure, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE
+from ddpmon.report.run_about import is_simulated
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_standing_still
 from ddpmon.run.model import LOST_S
 from ddpmon.run.recent import RECENT
+from ddpmon.schema import RunInfo
 from ddpmon.snapshot import BucketView, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.panel import axis, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -203,13 +205,17 @@ def _steps(whole: Snapshot, span: Span, columns: int) -> Marks:
     return marks
 
 
-def bucket_lines(buckets: BucketView | None, width: int, height: int, look: Look) -> list[Line]:
+def bucket_lines(
+    buckets: BucketView | None, width: int, height: int, look: Look, info: RunInfo | None = None
+) -> list[Line]:
     """A row a bucket: its size, what it takes, and a bar whose exposed part is hatched.
 
     The title says of whom and of when: the least of any rank, for the one that comes last waits for nobody.
     """
     if buckets is None:
         off = "bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
+        if info is not None and (info.bucket_detail or is_simulated(info)):
+            off = "no bucket is known yet" if info.bucket_detail else "a simulated run has no bucket detail"
         return fit_all([title("buckets", "", width, look), *paragraph(off, " ", look.dim, width, look)], width, height)
     hatched = "#" if look.ascii_only else EXPOSED
     whose = f"least of any rank, steps {buckets.first_step:,}-{buckets.last_step:,}, ms, {hatched} exposed"

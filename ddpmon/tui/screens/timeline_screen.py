@@ -82,8 +82,9 @@ class TimelineScreen(ViewScreen):
         return timeline is not None and timeline.buckets is not None
 
     def _buckets(self, width: int, height: int) -> list[Line]:
-        timeline = self.picture.snapshot.timeline
-        return bucket_lines(None if timeline is None else timeline.buckets, width, height, self.picture.look)
+        run, timeline = self.picture.snapshot.run, self.picture.snapshot.timeline
+        buckets, info = None if timeline is None else timeline.buckets, None if run is None else run.info
+        return bucket_lines(buckets, width, height, self.picture.look, info)
 
     def action_buckets(self) -> None:
         """Show the buckets instead of the ranks, or the ranks again; ring where both stand beside each other."""

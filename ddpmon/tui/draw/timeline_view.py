@@ -45,13 +45,14 @@ class Track:
     noise: float = 0.0
 
 
-def timeline_height(room: int, below: int) -> int:
+def timeline_height(room: int, below: int, *, first: bool = False) -> int:
     """Lines of all rows with the title, the events and the axis.
 
-    The table below has `below` rows and stacks, and keeps half of the room at most.
+    What stands below needs `below` lines besides two titles, and keeps half of the room at most; where it comes
+    `first`, all but a line for each row.
     """
-    table = min(below + TABLE_HEAD, room // 2)
-    track = max(2 if room >= LOW else 1, min(TRACK_MOST, (room - table - FRAME) // 4))
+    table = below + TABLE_HEAD if first else min(below + TABLE_HEAD, room // 2)
+    track = max(2 if room >= LOW and not first else 1, min(TRACK_MOST, (room - table - FRAME) // 4))
     return min(4 * track + FRAME, room - TABLE_HEAD - 1)
 
 
@@ -206,11 +207,12 @@ def _steps(whole: Snapshot, span: Span, columns: int) -> Marks:
 
 
 def bucket_lines(
-    buckets: BucketView | None, width: int, height: int, look: Look, info: RunInfo | None = None
+    buckets: BucketView | None, width: int, height: int, look: Look, info: RunInfo | None = None, key: str = "v"
 ) -> list[Line]:
     """A row a bucket: its size, what it takes, and a bar whose exposed part is hatched.
 
-    The title says of whom and of when: the least of any rank, for the one that comes last waits for nobody.
+    Without room for all of them the exposed ones come first, and `key` is named, which shows more. The title says
+    of whom and of when: the least of any rank, for the one that comes last waits for nobody.
     """
     if buckets is None:
         off = "bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
@@ -224,8 +226,9 @@ def bucket_lines(
     most = max(float(np.nanmax(buckets.ms)), 1e-9)
     room = max(width - 26, 4)
     shown = len(buckets.ms) if len(buckets.ms) < height else max(height - 2, 0)
-    for number in range(shown):
-        ms, exposed = float(buckets.ms[number]), float(np.nan_to_num(buckets.exposed_ms[number]))
+    bare_ms = np.nan_to_num(buckets.exposed_ms)
+    for number in sorted(np.argsort(bare_ms <= 0, kind="stable")[:shown].tolist()):
+        ms, exposed = float(buckets.ms[number]), float(bare_ms[number])
         whole, bare = round(ms / most * room), round(exposed / most * room)
         full = "=" if look.ascii_only else HIDDEN
         lines.append(
@@ -237,5 +240,5 @@ def bucket_lines(
             ]
         )
     if shown < len(buckets.ms):
-        lines.append([Segment(f"      {plural(len(buckets.ms) - shown, 'more bucket')}", look.dim)])
+        lines.append([Segment(f"      {plural(len(buckets.ms) - shown, 'more bucket')}: {key}", look.dim)])
     return [fit(line, width) for line in fit_all(lines, width, height)]

@@ -18,7 +18,7 @@ from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_state import fills_room
 from ddpmon.tui.view_tables import TableName, compare_csv
-from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.canvas import Canvas, ScrollText
 
 SIDE_LEAST = 36  # cells beside the table from which on something stands there
 
@@ -36,11 +36,12 @@ class CompareScreen(ViewScreen):
     def __init__(self, ranks: tuple[int, ...]) -> None:
         super().__init__()
         self.ranks = ranks
+        self._scrolls = False
 
     def compose(self) -> ComposeResult:
         """Header, the table, the keys."""
         yield Canvas(self.head, id="head")
-        yield Canvas(self._table, id="compared")
+        yield ScrollText(self._text, id="compared", hint=": j and k scroll")
         yield self.foot()
 
     @property
@@ -55,12 +56,21 @@ class CompareScreen(ViewScreen):
         """The ranks."""
         return format_ranks(self.ranks)
 
+    def _text(self, width: int) -> list[Line]:
+        """The comparison; longer than the screen where not all figures have room."""
+        return self._table(width, self.query_one("#compared").size.height)
+
     def _table(self, width: int, height: int) -> list[Line]:
         ranks, findings = self.picture.snapshot.ranks, firing(self.picture.snapshot.findings)
         here = [rank for rank in self.ranks if ranks is not None and rank < len(ranks)]
         if ranks is None or not here:
             return []
         wide, high = table_size(self.picture.snapshot, here, findings)
+        self._scrolls = high > height
+        if self._scrolls:
+            self.shows_steps = False
+            high += 2 * (len(here) > ranks_fitting(width))  # for the words on the ranks without room
+            return marked_lines(self.picture.snapshot, here, width, high, self.picture.look, findings, scrolls=True)
         fills = fills_room(self.picture) and high <= height and len(here) <= ranks_fitting(width)
         beside = fills and width - wide >= SIDE_LEAST
         wide, high = wide if beside else width, high if fills else height
@@ -83,4 +93,5 @@ class CompareScreen(ViewScreen):
 
     def keys(self) -> Keys:
         """Back; how to mark others."""
-        return (("esc", "back"), ("1-5", "views"), self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
+        scroll = (("j k", "scroll"),) if self._scrolls else ()
+        return (("esc", "back"), *scroll, ("1-5", "views"), self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))

@@ -116,6 +116,11 @@ def model(info: RunInfo) -> Pairs:
     return [*pairs, ("gradient dtype", info.settings.gradient_dtype or UNKNOWN)]
 
 
+def is_simulated(info: RunInfo) -> bool:
+    """Whether `ddpmon simulate` publishes the run."""
+    return "simulated" in info.versions
+
+
 def settings(info: RunInfo, run: RunView | None = None) -> Iterator[tuple[str, str]]:
     """How DDP was set up, and its buckets where the run is known; what is not known is left out."""
     own = info.settings
@@ -123,7 +128,8 @@ def settings(info: RunInfo, run: RunView | None = None) -> Iterator[tuple[str, s
         yield "bucket cap", size(own.bucket_cap_bytes)
     if run is not None:
         yield from _buckets(info, run)
-    yield "bucket detail", "on" if info.bucket_detail else "off (DDPMON_BUCKETS=1 turns it on)"
+    off = "none in a simulated run" if is_simulated(info) else "off (DDPMON_BUCKETS=1 turns it on)"
+    yield "bucket detail", "on" if info.bucket_detail else off
     flags = ("find_unused_parameters", "static_graph", "gradient_as_bucket_view")
     for name in flags:
         value = getattr(own, name)

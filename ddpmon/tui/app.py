@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
 from textual.screen import Screen
@@ -24,6 +24,7 @@ from ddpmon.snapshot import Metric, RunView, Snapshot, tells_the_same
 from ddpmon.tui.ascii_only import AsciiOnly
 from ddpmon.tui.choices import ThemeName, ViewName
 from ddpmon.tui.habits import Habits
+from ddpmon.tui.key_order import OrderedKeys
 from ddpmon.tui.links import Links
 from ddpmon.tui.messages import Arrived, ReaderFailed
 from ddpmon.tui.palette import commands
@@ -49,7 +50,7 @@ CRASHED = 1
 COMPLAINT_S = 15.0  # so long it is said what is wrong in the settings file
 
 
-class WatchApp(App[None]):
+class WatchApp(OrderedKeys):
     """Watches one run through a source until the reader quits.
 
     Args:

@@ -68,15 +68,18 @@ class Habits:
         self._app.notify(self._app.picture.look.clean(text), timeout=_SAID_S, markup=False)
 
     def copy(self, *, as_json: bool) -> None:
-        """Put the chosen finding, or the headline, into the clipboard of the terminal; without one the verdict."""
-        app, snapshot = self._app, self._app.picture.snapshot
-        finding = app.screen.finding if isinstance(app.screen, BaseScreen) else None
+        """Put a finding into the clipboard of the terminal: `finding` of the screen; without one the verdict."""
+        screen, snapshot = self._app.screen, self._app.picture.snapshot
+        finding = screen.finding if isinstance(screen, BaseScreen) else None
         if as_json:
             text = json_line(status_object(snapshot) if finding is None else finding_of_run(snapshot, finding))
         else:
             text = finding_text(snapshot, finding)
         self._write(clipboard(text, os.environ))
         subject = "the verdict" if finding is None else f"{who(finding)}, {what(finding)}"
+        if isinstance(screen, BaseScreen) and finding is not None and screen.finding_here is None:
+            lacks = f", because {screen.subject} has no finding" if screen.subject else ""
+            subject = f"the headline{lacks}: {subject}"
         form = f"{'JSON' if as_json else 'text'} ({len(text):,} characters)"
         self.say(f"copied: {subject}, as {form}. {self._if_refused(finding)}")
 

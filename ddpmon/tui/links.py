@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from ddpmon.tui.draw.host_courses import plotted_rank
 from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.screens.compare_screen import CompareScreen
 from ddpmon.tui.screens.host_screens import HostScreen
@@ -27,6 +28,8 @@ class Links:
     Attributes:
         chosen: the rank that the reader has chosen in any view: the cursor of each view goes to it once that view is
             open; None as long as the reader is content with the worst one.
+        under_cursor: the rank that the cursor was seen on last: the chosen one, the worst one, or another one while
+            the filter hides the chosen one. None where no row was in sight.
         marked: the ranks that are marked, in the order in which they were.
         zoom: how many steps all plots show, 0 for all on record.
         plotted: what is plotted of any rank in detail.
@@ -35,6 +38,7 @@ class Links:
     def __init__(self, app: WatchApp) -> None:
         self._app = app
         self.chosen: int | None = None
+        self.under_cursor: int | None = None
         self.marked: tuple[int, ...] = ()
         self.zoom = 0
         self.plotted = Plotted()
@@ -45,8 +49,25 @@ class Links:
 
     @property
     def current(self) -> int | None:
-        """The chosen rank; until there is one, the rank under the overview's cursor."""
-        return self._overview.table.rank if self.chosen is None else self.chosen
+        """The rank that the cursor was seen on last; before that the one under the overview's cursor."""
+        return self._overview.table.rank if self.under_cursor is None else self.under_cursor
+
+    @property
+    def to_hold(self) -> int | None:
+        """The rank that the cursor of another view goes to; None for its worst one."""
+        return None if self.chosen is None else self.current
+
+    def choose(self, rank: int | None) -> None:
+        """Choose a rank for all views, or with None the worst one."""
+        self.chosen = self.under_cursor = rank
+
+    def choose_host(self, number: int | None) -> None:
+        """Choose a host for all views: its current rank, else the one that is plotted; None: the worst rank."""
+        if number is None:
+            self.choose(None)
+        elif self.host_of(self.current) != number:
+            rank = plotted_rank(self._app.picture.snapshot, number)
+            self.choose(self.chosen if rank is None else rank)
 
     def open_rank(self, rank: int) -> None:
         """Open a rank in detail; it is the chosen one in all views."""

@@ -14,6 +14,7 @@ from textual.app import SystemCommand
 from ddpmon.snapshot import Finding
 from ddpmon.tui.preferences import UserCommand
 from ddpmon.tui.screens.findings_screen import FindingsScreen
+from ddpmon.tui.screens.overview import Overview
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
 
@@ -140,6 +141,39 @@ def test_without_a_finding_the_verdict_is_copied_and_on_a_rank_its_own(monkeypat
         assert "is late" not in copied(said)
 
     watch(Fixed(STRAGGLER), act)
+
+
+@pytest.mark.parametrize(
+    ("rank", "keys", "start"),
+    [
+        (21, (), "rank 21 of node2"), (21, ("2",), "rank 21 of node2"), (21, ("3",), "rank 21 of node2"),
+        (21, ("3", "enter"), "rank 21 of node2"), (17, ("3", "enter"), "rank 21 of node2"),
+        (21, ("m", "j", "c"), "rank 21 of node2"), (3, (), "rank 42 "), (3, ("3",), "rank 42 "),
+    ],
+)  # fmt: skip
+def test_what_is_under_the_cursor_is_copied_or_the_headline(
+    rank: int, keys: tuple[str, ...], start: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+    made = snapshot(Made(ranks=64, straggler=42, per_node=8))
+    mine = replace(
+        made.findings[0], id=77, ranks=(21,), nodes=("node2",), severity="warning", summary="rank 21 of node2"
+    )
+    source = Fixed(replace(made, findings=(*made.findings, mine)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        said = sent(watched)
+        watched.app.links.choose(rank)
+        overview = watched.app.screen
+        assert isinstance(overview, Overview)
+        overview.follow()
+        await watched.press(*keys, "y")
+        await watched.until_shown("copied")
+        assert copied(said).startswith(start)
+        assert ("the headline, because" in watched.text()) == (rank == 3)
+
+    watch(source, act, (160, 50))
 
 
 def test_on_a_rank_without_a_finding_the_headline_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ def test_the_first_host_stays_in_sight_when_one_more_makes_the_table_higher() ->
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
-        watched.app.links.chosen = 9
+        watched.app.links.choose(9)
         await watched.press("3")
         assert chosen(watched) == 4
         source.shown = FIVE

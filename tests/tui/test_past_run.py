@@ -59,6 +59,17 @@ def test_how_a_run_was_killed_is_the_first_of_its_findings() -> None:
     watch(Fixed(over("killed")), act, (80, 24))
 
 
+def test_a_filter_that_hides_the_kill_says_that_no_finding_matches() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("KILLED")
+        watched.app.filter_by("rank=3")
+        await watched.press("5")
+        await watched.until_shown("0 of 1 finding")
+        assert "no finding matches" in watched.text()
+
+    watch(Fixed(replace(over("killed"), findings=())), act)
+
+
 @pytest.mark.parametrize("findings", [LATE.findings, ()])
 def test_every_view_the_report_and_the_last_line_say_how_a_run_was_killed(findings: tuple[Finding, ...]) -> None:
     """Only the list of findings told of it (what viewers of the pictures found)."""

@@ -21,6 +21,7 @@ from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import HANG, NOTES, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
+from tests.tui.watched import Fixed, Watched, watch
 
 ASCII = LOOKS["ascii"]
 BY_KEY = {metric.key: metric for metric in METRICS}
@@ -320,6 +321,30 @@ def test_what_of_a_comparison_has_no_room_is_said() -> None:
     assert small[0].split()[-5:] == ["rank", "1", "rank", "2", "others"]
     grown = text_of(marked_lines(made, [1, 2, 3, 4], 56, figures + 2, ASCII))
     assert not any("more " in line for line in grown), "so many are enough"
+
+
+def test_a_comparison_without_room_scrolls_and_says_from_which_width_on_it_has_differences() -> None:
+    made = snapshot(Made(ranks=16, per_node=8, gpu=True))
+    names = {row.quantity.name for row in compare(made, [1, 2, 3, 4]).rows}
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("m", "j", "m", "j", "m", "j", "m", "c")
+        await watched.until_shown("more lines below: j and k scroll")
+        least = int(watched.text().split(" diff: ")[1].split(" columns")[0])
+        assert "more figure" not in watched.text()
+        seen = watched.text()
+        for _ in range(20):
+            await watched.press("j")
+            seen += watched.text()
+        assert [name for name in names if name not in seen] == []
+        await watched.pilot.resize_terminal(least - 1, 50)
+        await watched.until(lambda: {len(line) for line in watched.text().split("\n")} == {least - 1})
+        await watched.until_shown(f"diff: {least} columns")
+        await watched.pilot.resize_terminal(least, 50)
+        await watched.until_shown("diff to rank")
+
+    watch(Fixed(made), act, (80, 18))
 
 
 def test_findings_leave_figures_in_a_small_comparison() -> None:

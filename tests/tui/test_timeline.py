@@ -9,19 +9,58 @@ import pytest
 
 from ddpmon.diagnose.alert import Severity
 from ddpmon.simulate.plan import Plan
-from ddpmon.snapshot import Finding, Link, MarkView, ReplayView, Timeline
+from ddpmon.snapshot import BucketView, Finding, Link, MarkView, ReplayView, RunState, Snapshot, Timeline
 from ddpmon.tui.draw.plot import GUTTER
 from ddpmon.tui.draw.timeline_view import timeline_lines
 from ddpmon.tui.screens.timeline_screen import TimelineScreen
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from tests.recording.made_recordings import simulated
-from tests.tui.made_runs import HANG, snapshot
+from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import text_of
 from tests.tui.test_views import LATE, MADE, SHOWN, made_timeline, timed
 from tests.tui.watched import Fixed, Watched, watch
 
 ARRAYS = ("step", "late_pct", "late_rank", "step_ms", "allreduce_ms", "busbw_gb_s", "loss")
+
+
+def test_in_a_few_lines_each_row_rises_and_falls() -> None:
+    timeline = made_timeline()
+    at = np.arange(len(timeline.step))
+    timeline = replace(timeline, step_ms=np.where(at // 25 % 2 == 0, 100.0, 200.0))
+    picture = ViewState(replace(timed(SHOWN), timeline=timeline), make_look())
+    for height in (8, 17):
+        row = next(line for line in text_of(timeline_lines(picture, 78, height)) if line.startswith(" step "))
+        heights = {max(dot for dot in range(4) if ord(sign) - 0x2800 & BITS[dot]) for sign in row if sign > "\u2800"}
+        assert len(heights) > 1, row
+
+
+def test_a_simulated_run_is_not_told_how_to_turn_bucket_detail_on() -> None:
+    with simulated(Plan(ranks=4, hosts=2, scenario="healthy")) as run:
+        run.go(30)
+        source = Fixed(run.observer.tick())
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("2", "v")
+        await watched.until_shown("a simulated run has no bucket detail")
+        await watched.press("4")
+        await watched.until_shown("none in a simulated run")
+        assert "DDPMON_BUCKETS" not in watched.text()
+
+    watch(source, act, (80, 50))
+
+
+@pytest.mark.parametrize(("state", "said"), [("running", "90 s ago"), ("finished", "90 s before the end")])
+def test_a_moment_of_the_past_has_an_age_until_the_run_is_over(state: RunState, said: str) -> None:
+    live = timed(SHOWN)
+    assert live.run is not None
+    replay = ReplayView(110.0, 200.0, 1.79e9, False, 1.0, True, True)
+    whole = replace(live, run=replace(live.run, state=state))
+    picture = ViewState(replace(live, replay=replay), make_look(), whole=whole)
+    assert said in text_of(timeline_lines(picture, 120, 24))[0]
+    recorded = replace(picture, snapshot=replace(live, replay=replace(replay, is_live=False)))
+    assert "90 s before the end" in text_of(timeline_lines(recorded, 120, 24))[0]
 
 
 def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
@@ -52,7 +91,7 @@ def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
         past = replace(run, step=800)
         replay = ReplayView(110.0, 200.0, 1.79e9, False, 1.0, True, True)
         source.shown = replace(live, run=past, replay=replay, timeline=made_timeline(800))
-        await watched.until_shown("step 800, 90 s before the end")
+        await watched.until_shown("step 800, 90 s ago")
         assert "130 ms" in watched.text()
         row = next(line for line in watched.text().split("\n") if " latest rank" in line)
         assert row.rstrip()[-1] != "│"
@@ -298,6 +337,45 @@ def test_one_long_stall_leaves_the_other_steps_of_its_row_their_room(height: int
     assert "15k┤" not in text
     assert any("▴" in line[15 + GUTTER :] for line in lines), "over its step"
     assert "500┤" in text or "400┤" in text, "a loss is never cut"
+
+
+def with_buckets(count: int) -> Snapshot:
+    """A run of 4 ranks with so many buckets, of which the last one is exposed."""
+    ms, exposed = np.full(count, 2.0), np.zeros(count)
+    exposed[-1] = 1.5
+    made = timed(snapshot(Made(ranks=4)), buckets=True)
+    assert made.timeline is not None
+    view = BucketView((25 << 20,) * count, ms, exposed, 684, 703)
+    return replace(made, timeline=replace(made.timeline, buckets=view))
+
+
+def test_all_buckets_have_their_rows_up_to_half_of_the_height() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("2")
+        await watched.until_shown("─ buckets")
+        assert watched.text().count(" 25.0 MiB ") == 20
+        assert "more bucket" not in watched.text()
+        assert "v buckets" not in watched.text()
+
+    watch(Fixed(with_buckets(20)), act, (160, 50))
+
+
+def test_without_room_the_exposed_bucket_is_shown_and_the_key_that_shows_all() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("2")
+        await watched.until_shown("more buckets: v")
+        assert "   29    25.0 MiB " in watched.text()
+        assert "▒" in watched.text()
+        assert "v buckets" in watched.text()
+        await watched.press("v")
+        await watched.until(lambda: watched.text().count(" 25.0 MiB ") == 30)
+        assert "more bucket" not in watched.text()
+        await watched.press("v")
+        await watched.until_shown("─ ranks")
+
+    watch(Fixed(with_buckets(30)), act, (160, 50))
 
 
 @pytest.mark.parametrize(("size", "offered"), [((160, 50), False), ((80, 24), True)])

@@ -16,6 +16,7 @@ from ddpmon.simulate.plan import Plan
 from ddpmon.tui.screens.go_to import moment as go_to
 from ddpmon.tui.view_state import NOTHING_YET
 from tests.recording.made_recordings import record, simulated
+from tests.tui.test_key_order import send
 from tests.tui.watched import Watched, watch
 
 PLAN = Plan(ranks=4, hosts=2, scenario="straggler")
@@ -64,6 +65,16 @@ def test_many_keys_lead_where_each_would_and_cost_one_way(recorded: Path) -> Non
     assert 0 < counted.read < 2 * to_the_end
     for travel in (slow, fast):
         travel.recording.close()
+
+
+def test_a_moment_that_arrives_in_one_packet_is_gone_to(recorded: Path) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("REPLAY running")
+        send(watched, "tstep 59<0\n2")
+        await watched.until_shown("─ timeline")
+        await watched.until(lambda: (run := watched.app.picture.snapshot.run) is not None and run.step == 50)
+
+    watch(Replay(recorded), act)
 
 
 def test_end_is_live_at_once_whatever_was_asked_before() -> None:

@@ -61,6 +61,63 @@ def test_a_rank_that_is_chosen_in_one_view_is_chosen_in_all() -> None:
     watch(Fixed(timed(SHOWN)), act, (160, 50))
 
 
+@pytest.mark.parametrize("keys", [(), ("G", "P"), ("P",), ("r",), ("slash", "2", "0", "enter"), ("G", "r", "0", "W")])
+def test_hosts_and_timeline_open_at_the_rank_under_the_cursor_whatever_the_order(keys: tuple[str, ...]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press(*keys)
+        rank = under_cursor(watched)
+        assert rank is not None
+        await watched.press("3")
+        assert isinstance(watched.app.screen, HostsScreen)
+        assert watched.app.screen.table.chosen == rank // 8
+        await watched.press("2")
+        assert under_cursor(watched) == rank
+        await watched.press("1")
+        assert under_cursor(watched) == rank
+
+    watch(Fixed(snapshot(Made(ranks=64, straggler=42, per_node=8, gpu=True))), act, (160, 50))
+
+
+def test_the_cursor_does_not_leave_its_rank_while_the_order_changes() -> None:
+    source = Fixed(snapshot(Made(ranks=8, straggler=5, gpu=True)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("O")
+        rank, first = under_cursor(watched), watched.rows()[0]
+        assert rank == first
+        ranks = source.shown.ranks
+        assert ranks is not None
+        loss = ranks.loss.copy()
+        loss[[first, 2]] = 0.0, 100.0
+        source.shown = replace(source.shown, ranks=replace(ranks, loss=loss))
+        await watched.until(lambda: watched.rows()[0] == 2)
+        assert under_cursor(watched) == rank
+
+    watch(source, act)
+
+
+def test_a_host_that_is_chosen_is_that_of_the_rank_in_all_views() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("3", "G")
+        hosts = watched.app.screen
+        assert isinstance(hosts, HostsScreen)
+        host = hosts.table.chosen
+        assert host == 7
+        await watched.press("1")
+        assert (under_cursor(watched) or 0) // 8 == host
+        await watched.press("3")
+        assert hosts.table.chosen == host
+        await watched.press("enter", "j", "2")
+        assert under_cursor(watched) == 8 * host + 1, "the second rank of the host"
+        await watched.press("3", "g", "1")
+        assert under_cursor(watched) == 42
+
+    watch(Fixed(snapshot(Made(ranks=64, straggler=42, per_node=8))), act, (160, 50))
+
+
 def test_the_chosen_rank_survives_a_filter() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")

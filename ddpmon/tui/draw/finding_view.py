@@ -105,7 +105,7 @@ def calm_rows(picture: ViewState, width: int, height: int) -> int:
 
 def _calm(picture: ViewState, width: int) -> list[Line]:
     look, snapshot = picture.look, picture.snapshot
-    if firing(snapshot.findings):
+    if firing(with_kill(snapshot).findings):
         return no_match("finding that lasts" if picture.found else "finding", width, look)
     glyph, style = calm_style(snapshot, look)
     return paragraph(nothing_found(snapshot), glyph, style, width, look)

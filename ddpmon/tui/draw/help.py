@@ -80,7 +80,7 @@ EVERYWHERE = (
     ("esc  f", "one level back;  the next panel alone, and after the last one all of them"),
     ("z  Z", "zoom in time: half of the steps in all plots, around the moment shown;  twice as many, up to all"),
     ("m  c", "mark the rank under the cursor;  compare the marked ranks side by side"),
-    ("y  Y", "copy the chosen finding, or the headline, as text;  as JSON.  The terminal has to allow OSC 52"),
+    ("y  Y", "copy the finding about what is under the cursor, or the headline, as text;  as JSON, by OSC 52"),
     ("ctrl+s", "write the view into the current folder: SVG, text, its table as CSV, JSON"),
     ("space", "freeze this moment in all views; collection goes on.  In a recording: play, pause"),
     ("+  -", "read more often, less often (every 0.25 s to 10 s).  In a recording: its speed"),

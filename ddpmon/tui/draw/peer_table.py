@@ -136,12 +136,19 @@ def ranks_fitting(width: int) -> int:
 
 
 def marked_lines(
-    snapshot: Snapshot, who: Sequence[int], width: int, height: int, look: Look, findings: Sequence[Finding] = ()
+    snapshot: Snapshot,
+    who: Sequence[int],
+    width: int,
+    height: int,
+    look: Look,
+    findings: Sequence[Finding] = (),
+    *,
+    scrolls: bool = False,
 ) -> list[Line]:
     """Two to four marked ranks side by side: each one's figures, and by how much they exceed those of the first.
 
     Below stands what the findings on them say, a line each: a narrow cell has no room for it. They leave some figures
-    there. Where ranks or figures do not fit, the last lines say how many.
+    there. Where ranks or figures do not fit, the last lines say how many. In a text that `scrolls` they come first.
     """
     found, shown = compare(snapshot, who), who[: max(ranks_fitting(width), 1)]
     name = NAME if NAME + NUMBER + 1 + len(who) * CELL_LEAST <= width else NAME_LEAST
@@ -155,11 +162,12 @@ def marked_lines(
     for _ in range(2):  # to say what is missing takes a line or two of the figures
         missing = _missing(len(who) - len(shown), len(found.rows) - max(room - len(missing), 0), width)
     rows = _fitting(found.rows, max(room - len(missing), 0), who, findings)
+    below: list[Line] = [*said, *([Segment(f" {text}", look.dim)] for text in missing)]
+    lines += below if scrolls else []
     for row in rows:
         middle = Segment(f"{row.words(row.others, look.unknown):>{len(many)}}", look.dim)
         lines.append(fit([*_compared(row, shown, name, cell, look, findings), middle], width))
-    lines += said
-    lines += [[Segment(f" {text}", look.dim)] for text in missing]
+    lines += [] if scrolls else below
     return fit_all(lines, width, height)
 
 
@@ -219,9 +227,11 @@ def _one(row: Row, place: int, cell: int, look: Look, finding: Finding | None) -
 
 
 def _hosts(snapshot: Snapshot, who: Sequence[int], name: int, cell: int, look: Look) -> Line:
-    """Which rank the differences are against, and the hosts below the ranks' names."""
+    """Which rank the differences are against, or the width that they need; and the hosts below the ranks' names."""
     room = _more_room(cell)
-    against = f" diff to rank {who[0]}" if room and len(who) > 1 else ""
+    least = NAME + NUMBER + 1 + len(who) * (VALUE_LEAST + MORE_LEAST)
+    against = f" diff to rank {who[0]}" if room else f" diff: {least} columns"
+    against = against if len(who) > 1 else ""
     line: Line = [Segment(left(against, name, look.glyphs.more), look.dim)]
     for rank in who:
         host = look.clean(snapshot.ranks.host[rank]) if snapshot.ranks is not None else ""

@@ -54,14 +54,15 @@ def _filled(low: Floats, high: Floats, every: Sequence[int], rows: int) -> Dots:
 
     Args:
         low: [layers, dots across] where a column begins: 0 in the middle of the lowest row, where the grid line of that
-            value is, 1 in that of the highest; NaN leaves it empty.
+            value is, 1 in that of the highest; of a single row its lowest and its highest dot. NaN leaves it empty.
         high: [layers, dots across] where it ends.
         every: of each layer 1 for all dots, or a power of 2 for a hatching.
         rows: of characters.
     """
     most = 4 * rows - 1
     seen = np.isfinite(low) & np.isfinite(high)
-    low, high = (np.clip(np.where(seen, edge, 0.0), 0.0, 1.0) * 4 * (rows - 1) + 1.5 for edge in (low, high))
+    reach, lowest = (4 * (rows - 1), 1.5) if rows > 1 else (most, 0.0)
+    low, high = (np.clip(np.where(seen, edge, 0.0), 0.0, 1.0) * reach + lowest for edge in (low, high))
     bottom, top = np.floor(low + 0.5), np.where(seen, np.floor(high + 0.5), -1.0)
     row = np.arange(most, -1, -1)[:, None]
     diagonal = row + np.arange(low.shape[1])

@@ -10,10 +10,12 @@ from rich.style import Style
 
 from ddpmon.format import age, count, figure, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE
+from ddpmon.report.run_about import is_simulated
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_standing_still
 from ddpmon.run.model import LOST_S
 from ddpmon.run.recent import RECENT
+from ddpmon.schema import RunInfo
 from ddpmon.snapshot import BucketView, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.panel import axis, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -43,13 +45,14 @@ class Track:
     noise: float = 0.0
 
 
-def timeline_height(room: int, below: int) -> int:
+def timeline_height(room: int, below: int, *, first: bool = False) -> int:
     """Lines of all rows with the title, the events and the axis.
 
-    The table below has `below` rows and stacks, and keeps half of the room at most.
+    What stands below needs `below` lines besides two titles, and keeps half of the room at most; where it comes
+    `first`, all but a line for each row.
     """
-    table = min(below + TABLE_HEAD, room // 2)
-    track = max(2 if room >= LOW else 1, min(TRACK_MOST, (room - table - FRAME) // 4))
+    table = below + TABLE_HEAD if first else min(below + TABLE_HEAD, room // 2)
+    track = max(2 if room >= LOW and not first else 1, min(TRACK_MOST, (room - table - FRAME) // 4))
     return min(4 * track + FRAME, room - TABLE_HEAD - 1)
 
 
@@ -94,11 +97,16 @@ def _moment(picture: ViewState, step: int) -> str:
     ago = seconds_since(snapshot, step)
     clock = time_of_day(wall_of(snapshot, step))
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
-    behind = f", {age(left_over)} before the end" if left_over >= 1 else ""
+    goes_on = snapshot.replay is not None and snapshot.replay.is_live and not _has_ended(picture.whole)
+    behind = f", {age(left_over)} {'ago' if goes_on else 'before the end'}" if left_over >= 1 else ""
     is_heard = snapshot.link.state == "live" and picture.stuck_s is None and not is_standing_still(snapshot)
     now = "the last one" if ended else "live" if is_heard and _is_of_now(snapshot, step) else f"{age(ago)} ago"
     live = f", {now}" if snapshot.replay is None and ago is not None else ""
     return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
+
+
+def _has_ended(snapshot: Snapshot | None) -> bool:
+    return snapshot is not None and snapshot.run is not None and is_over(snapshot.run.state)
 
 
 def _is_of_now(snapshot: Snapshot, step: int) -> bool:
@@ -198,13 +206,18 @@ def _steps(whole: Snapshot, span: Span, columns: int) -> Marks:
     return marks
 
 
-def bucket_lines(buckets: BucketView | None, width: int, height: int, look: Look) -> list[Line]:
+def bucket_lines(
+    buckets: BucketView | None, width: int, height: int, look: Look, info: RunInfo | None = None, key: str = "v"
+) -> list[Line]:
     """A row a bucket: its size, what it takes, and a bar whose exposed part is hatched.
 
-    The title says of whom and of when: the least of any rank, for the one that comes last waits for nobody.
+    Without room for all of them the exposed ones come first, and `key` is named, which shows more. The title says
+    of whom and of when: the least of any rank, for the one that comes last waits for nobody.
     """
     if buckets is None:
         off = "bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
+        if info is not None and (info.bucket_detail or is_simulated(info)):
+            off = "no bucket is known yet" if info.bucket_detail else "a simulated run has no bucket detail"
         return fit_all([title("buckets", "", width, look), *paragraph(off, " ", look.dim, width, look)], width, height)
     hatched = "#" if look.ascii_only else EXPOSED
     whose = f"least of any rank, steps {buckets.first_step:,}-{buckets.last_step:,}, ms, {hatched} exposed"
@@ -213,8 +226,9 @@ def bucket_lines(buckets: BucketView | None, width: int, height: int, look: Look
     most = max(float(np.nanmax(buckets.ms)), 1e-9)
     room = max(width - 26, 4)
     shown = len(buckets.ms) if len(buckets.ms) < height else max(height - 2, 0)
-    for number in range(shown):
-        ms, exposed = float(buckets.ms[number]), float(np.nan_to_num(buckets.exposed_ms[number]))
+    bare_ms = np.nan_to_num(buckets.exposed_ms)
+    for number in sorted(np.argsort(bare_ms <= 0, kind="stable")[:shown].tolist()):
+        ms, exposed = float(buckets.ms[number]), float(bare_ms[number])
         whole, bare = round(ms / most * room), round(exposed / most * room)
         full = "=" if look.ascii_only else HIDDEN
         lines.append(
@@ -226,5 +240,5 @@ def bucket_lines(buckets: BucketView | None, width: int, height: int, look: Look
             ]
         )
     if shown < len(buckets.ms):
-        lines.append([Segment(f"      {plural(len(buckets.ms) - shown, 'more bucket')}", look.dim)])
+        lines.append([Segment(f"      {plural(len(buckets.ms) - shown, 'more bucket')}: {key}", look.dim)])
     return [fit(line, width) for line in fit_all(lines, width, height)]

@@ -9,7 +9,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from ddpmon.report.verdicts import headline
+from ddpmon.report.verdicts import headline, naming
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines
 from ddpmon.tui.draw.panel import Keys
@@ -105,8 +105,21 @@ class BaseScreen(Screen[None]):
 
     @property
     def finding(self) -> Finding | None:
-        """What `y` copies here: the chosen finding, or the headline."""
-        return headline(self.picture.snapshot.findings)
+        """What `y` copies here: the worst finding about what the cursor is on; where there is none, the headline."""
+        return self.finding_here or headline(self.picture.snapshot.findings)
+
+    @property
+    def finding_here(self) -> Finding | None:
+        """The worst finding about what the cursor is on: a rank, unless the screen says otherwise."""
+        rank, ranks = self.dashboard.links.rank_here, self.picture.snapshot.ranks
+        host = ranks.host[rank] if rank is not None and ranks is not None and 0 <= rank < len(ranks) else None
+        return None if rank is None else next(iter(naming(self.picture.snapshot.findings, rank, host)), None)
+
+    @property
+    def subject(self) -> str:
+        """What the cursor is on, in words: a rank, unless the screen says otherwise; empty for nothing."""
+        rank = self.dashboard.links.rank_here
+        return "" if rank is None else f"rank {rank}"
 
     def csv(self) -> str:
         """The table `exported`: here that of the ranks, in the order of the overview's table."""

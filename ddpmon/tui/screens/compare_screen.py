@@ -8,6 +8,8 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 
 from ddpmon.report.verdicts import firing
+from ddpmon.report.wording import format_ranks
+from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.peer_table import marked_lines, ranks_fitting, table_size
@@ -16,7 +18,7 @@ from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_state import fills_room
 from ddpmon.tui.view_tables import TableName, compare_csv
-from ddpmon.tui.widgets.canvas import Canvas
+from ddpmon.tui.widgets.canvas import Canvas, ScrollText
 
 SIDE_LEAST = 36  # cells beside the table from which on something stands there
 
@@ -34,12 +36,29 @@ class CompareScreen(ViewScreen):
     def __init__(self, ranks: tuple[int, ...]) -> None:
         super().__init__()
         self.ranks = ranks
+        self._scrolls = False
 
     def compose(self) -> ComposeResult:
         """Header, the table, the keys."""
         yield Canvas(self.head, id="head")
-        yield Canvas(self._table, id="compared")
+        yield ScrollText(self._text, id="compared", hint=": j and k scroll")
         yield self.foot()
+
+    @property
+    def finding_here(self) -> Finding | None:
+        """The worst finding that names one of the ranks."""
+        return next(
+            (each for each in firing(self.picture.snapshot.findings) if set(self.ranks) & set(each.ranks)), None
+        )
+
+    @property
+    def subject(self) -> str:
+        """The ranks."""
+        return format_ranks(self.ranks)
+
+    def _text(self, width: int) -> list[Line]:
+        """The comparison; longer than the screen where not all figures have room."""
+        return self._table(width, self.query_one("#compared").size.height)
 
     def _table(self, width: int, height: int) -> list[Line]:
         ranks, findings = self.picture.snapshot.ranks, firing(self.picture.snapshot.findings)
@@ -47,6 +66,11 @@ class CompareScreen(ViewScreen):
         if ranks is None or not here:
             return []
         wide, high = table_size(self.picture.snapshot, here, findings)
+        self._scrolls = high > height
+        if self._scrolls:
+            self.shows_steps = False
+            high += 2 * (len(here) > ranks_fitting(width))  # for the words on the ranks without room
+            return marked_lines(self.picture.snapshot, here, width, high, self.picture.look, findings, scrolls=True)
         fills = fills_room(self.picture) and high <= height and len(here) <= ranks_fitting(width)
         beside = fills and width - wide >= SIDE_LEAST
         wide, high = wide if beside else width, high if fills else height
@@ -69,4 +93,5 @@ class CompareScreen(ViewScreen):
 
     def keys(self) -> Keys:
         """Back; how to mark others."""
-        return (("esc", "back"), ("1-5", "views"), self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
+        scroll = (("j k", "scroll"),) if self._scrolls else ()
+        return (("esc", "back"), *scroll, ("1-5", "views"), self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))

@@ -59,6 +59,11 @@ class FindingsScreen(ViewScreen):
         return self.listing.finding
 
     @property
+    def finding_here(self) -> Finding | None:
+        """The finding under the cursor."""
+        return self.listing.finding
+
+    @property
     def detailed_rank(self) -> int | None:
         """The first rank that the finding under the cursor names: it is plotted."""
         finding = self.listing.finding if self.ready else None

@@ -10,6 +10,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from ddpmon.format import plural
+from ddpmon.report.verdicts import about_host
+from ddpmon.snapshot import Finding, NodeView
 from ddpmon.tui.draw.host_cells import offered
 from ddpmon.tui.draw.host_courses import has_plots, host_courses, plotted_rank
 from ddpmon.tui.draw.host_detail import host_lines, host_page
@@ -32,6 +34,28 @@ class HostReading(ViewScreen):
 
     exported: ClassVar[TableName] = "hosts"
     _plotted_rank: int | None = None  # the rank whose plots there is room for
+
+    @property
+    def host(self) -> NodeView | None:
+        """The host that is read, or under the cursor."""
+        return next((node for node in self.picture.snapshot.nodes if node.node == self.number), None)
+
+    @property
+    def number(self) -> int | None:
+        """The number of that host."""
+        raise NotImplementedError
+
+    @property
+    def finding_here(self) -> Finding | None:
+        """The worst finding about the rank under the cursor; where there is none, about the host."""
+        host = self.host
+        about = [] if host is None else about_host(self.picture.snapshot.findings, host)
+        return super().finding_here or next(iter(about), None)
+
+    @property
+    def subject(self) -> str:
+        """The host."""
+        return "" if self.host is None else self.host.host
 
     @property
     def detailed_rank(self) -> int | None:
@@ -64,7 +88,8 @@ class HostReading(ViewScreen):
         return LinkedLines([*lines, *below], ranks)
 
     def on_linked_text_moved(self) -> None:
-        """Another rank of the host is under the cursor."""
+        """Another rank of the host is under the cursor, and chosen."""
+        self.dashboard.links.choose(self.query_one(LinkedText).rank)
         self.show()
 
 
@@ -83,8 +108,6 @@ class HostsScreen(HostReading):
     view: ClassVar[str] = "hosts"
     panels: ClassVar[tuple[str, ...]] = ("table", "chosen")
 
-    _followed: int | None = None  # the chosen rank to whose host the cursor went last
-
     def on_mount(self) -> None:
         """Arrange the table as it was left; the base class does the rest."""
         self.dashboard.habits.take_hosts(self.table)
@@ -95,13 +118,14 @@ class HostsScreen(HostReading):
             super().action_maximise()
 
     def follow(self) -> None:
-        """Put the cursor on the host of the chosen rank, once another one is chosen."""
-        links = self.dashboard.links
-        host = links.host_of(links.chosen)
-        if host is not None and links.chosen != self._followed:
-            self._followed = links.chosen
-            self.table.hold(host)
-            self.query_one(LinkedText).hold(links.chosen)
+        """Put the cursor on the host of the rank that it was on in the view before."""
+        links, picture = self.dashboard.links, self.picture
+        rank = links.current
+        host = links.host_of(rank)
+        if host is not None:
+            is_worst = links.chosen is None and host in self.table.arranged(picture, picture.wanted)[:1]
+            self.table.hold(None if is_worst else host)
+            self.query_one(LinkedText).hold(rank, seeks=links.chosen is not None)
 
     def compose(self) -> ComposeResult:
         """Header, the table, the host under the cursor, the keys."""
@@ -116,6 +140,11 @@ class HostsScreen(HostReading):
     def table(self) -> HostTable:
         """The table of hosts."""
         return self.query_one(HostTable)
+
+    @property
+    def number(self) -> int | None:
+        """The number of the host under the cursor, or of the only one."""
+        return self.table.chosen if self.table.display else self.only
 
     @property
     def only(self) -> int:
@@ -215,6 +244,11 @@ class HostScreen(HostReading):
     def __init__(self, node: int) -> None:
         super().__init__()
         self.node = node
+
+    @property
+    def number(self) -> int:
+        """The number of the host."""
+        return self.node
 
     def follow(self) -> None:
         """Put the cursor on the chosen rank, if it is one of this host."""

@@ -114,7 +114,7 @@ class Overview(BaseScreen):
 
     def follow(self) -> None:
         """The cursor of the table is on the chosen rank."""
-        self.table.hold(self.dashboard.links.chosen)
+        self.table.hold(self.dashboard.links.to_hold)
 
     def on_virtual_table_moved(self) -> None:
         """Another rank is under the cursor: draw what is about it, unless the whole picture has been drawn with it."""

@@ -9,8 +9,6 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from ddpmon.report.verdicts import naming
-from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.courses import METRICS, offered
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.panel import Keys
@@ -64,13 +62,6 @@ class RankScreen(ViewScreen):
     def detailed_rank(self) -> int | None:
         """This rank."""
         return self.rank
-
-    @property
-    def finding(self) -> Finding | None:
-        """The worst finding on this rank; without one the headline."""
-        ranks = self.picture.snapshot.ranks
-        host = ranks.host[self.rank] if ranks is not None and 0 <= self.rank < len(ranks) else None
-        return next(iter(naming(self.picture.snapshot.findings, self.rank, host)), None) or super().finding
 
     def action_metric(self) -> None:
         """Plot the next metric of which anything is known."""

@@ -34,6 +34,7 @@ class TimelineScreen(ViewScreen):
     def __init__(self) -> None:
         super().__init__()
         self._shows_buckets = False
+        self._cuts_buckets = False  # whether some have no room beside the ranks
 
     def compose(self) -> ComposeResult:
         """Header, the rows, below them the ranks and the buckets, the keys."""
@@ -53,10 +54,10 @@ class TimelineScreen(ViewScreen):
 
     def follow(self) -> None:
         """The cursor of the table is on the chosen rank."""
-        self.table.hold(self.dashboard.links.chosen)
+        self.table.hold(self.dashboard.links.to_hold)
 
     def share_out(self, room: int) -> None:
-        """The rows above; the ranks and the buckets side by side in wide terminals, else one of both.
+        """The rows above; the ranks and the buckets side by side in wide terminals, else one of both; or buckets alone.
 
         While the run stands still the stacks take the room below.
         """
@@ -64,34 +65,48 @@ class TimelineScreen(ViewScreen):
         hangs, rows = is_hanging(self.picture.snapshot), len(self.table.view.order)
         hangs = hangs and rows > 0
         stuck = stuck_height(self.picture, self.table.rank or 0) if hangs else 0
-        high = timeline_height(room, rows + stuck)
+        wide, detail, alone = self.size.width >= WIDE, self._has_buckets, self._shows_buckets
+        needed = self._bucket_count + 1 if alone or (wide and detail) else 0
+        below = max(0 if alone else rows + stuck, needed - TABLE_HEAD)
+        high = timeline_height(room, below, first=alone and detail)
+        self._cuts_buckets = room - high < needed and not alone
         self.query_one("#timeline").styles.height = high
-        stacks, left = self.query_one("#stacks"), min(room - high - rows - TABLE_HEAD, stuck)
+        pair = needed if alone else max(rows + TABLE_HEAD, needed)
+        stacks, left = self.query_one("#stacks"), min(room - high - pair, stuck)
         stacks.display, stacks.styles.height = left >= STACK_LEAST, max(left, 1)
-        wide, buckets = self.size.width >= WIDE, self.query_one("#buckets")
+        buckets = self.query_one("#buckets")
         self.query_one("#pair").styles.layout = "horizontal"
-        detail = self._has_buckets
-        buckets.display = (wide and detail) or self._shows_buckets
-        self.table.display = wide or not self._shows_buckets
+        buckets.display, self.table.display = alone or (wide and detail), not alone or (wide and not detail)
         buckets.styles.width = max(self.size.width // 3, 40) if self.table.display else "1fr"
 
     @property
     def _has_buckets(self) -> bool:
         """Whether the run tells what each bucket takes."""
+        return self._bucket_count > 0
+
+    @property
+    def _bucket_count(self) -> int:
+        """The buckets of which the run tells what they take."""
         timeline = self.picture.snapshot.timeline
-        return timeline is not None and timeline.buckets is not None
+        return 0 if timeline is None or timeline.buckets is None else len(timeline.buckets.ms)
 
     def _buckets(self, width: int, height: int) -> list[Line]:
-        timeline = self.picture.snapshot.timeline
-        return bucket_lines(None if timeline is None else timeline.buckets, width, height, self.picture.look)
+        run, timeline = self.picture.snapshot.run, self.picture.snapshot.timeline
+        buckets, info = None if timeline is None else timeline.buckets, None if run is None else run.info
+        return bucket_lines(buckets, width, height, self.picture.look, info, "f" if self._shows_buckets else "v")
 
     def action_buckets(self) -> None:
-        """Show the buckets instead of the ranks, or the ranks again; ring where both stand beside each other."""
-        if self.size.width >= WIDE and self._has_buckets:
+        """Show the buckets instead of the ranks, or the ranks again; ring where both have room beside each other."""
+        if not self._hides_some:
             self.dashboard.bell()
             return
         self._shows_buckets = not self._shows_buckets
         self.show()
+
+    @property
+    def _hides_some(self) -> bool:
+        """Whether ranks or buckets have no room now."""
+        return self.size.width < WIDE or not self._has_buckets or self._shows_buckets or self._cuts_buckets
 
     def csv(self) -> str:
         """The steps that are drawn."""
@@ -104,7 +119,7 @@ class TimelineScreen(ViewScreen):
         replay = self.picture.snapshot.replay
         back = () if replay is None else (("n N", "finding"), ("end", "live" if replay.is_live else "last moment"))
         past = (("[ ]", "step"), ("{ }", "minute"), ("t", "go to"), *back)
-        zoom, hides_one = ("z Z", "zoom"), self._has_buckets and self.size.width < WIDE
-        buckets = (("v", "ranks" if self._shows_buckets else "buckets"),) if hides_one else ()
+        zoom, hides_some = ("z Z", "zoom"), self._has_buckets and self._hides_some
+        buckets = (("v", "ranks" if self._shows_buckets else "buckets"),) if hides_some else ()
         rank = (("enter", "rank"),) if self.table.display else ()
         return (("esc", "back"), *past, *rank, *buckets, ("?", "help"), zoom, ("q", "quit"))

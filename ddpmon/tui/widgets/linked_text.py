@@ -61,9 +61,9 @@ class LinkedText(ScrollText):
         here = [line for line, rank in self._links.items() if rank == self._rank]
         return here[0] if here else min(self._links, default=None)
 
-    def hold(self, rank: int | None) -> None:
-        """Put the cursor on a rank, and into sight."""
-        self._rank, self._seeks = rank, rank is not None
+    def hold(self, rank: int | None, *, seeks: bool = True) -> None:
+        """Put the cursor on a rank, and unless the text is to stay where it is, into sight."""
+        self._rank, self._seeks = rank, seeks and rank is not None
 
     def _marked(self, width: int) -> list[Line]:
         page = self._page(width)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class VirtualTable(Canvas, can_focus=True):
     """What the tables of ranks and of hosts share: rows are numbers in some order.
 
-    The cursor follows its row's number when rows are sorted again; until it is moved it stays on the first row, the
-    worst.
+    The cursor follows its row's number when rows are sorted again; until it is moved it stays on the worst, the first
+    row of the order `worst`.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -109,6 +109,8 @@ class VirtualTable(Canvas, can_focus=True):
         if self._held is not None:
             found = np.flatnonzero(order == self.line_of(self._held))
             row = int(found[0]) if len(found) else min(self.view.cursor, max(len(order) - 1, 0))
+        elif len(order) and (self.view.sort != "worst" or self.view.reverse):
+            self.keep(int(order[0]))
         self.view = replace(self.view, order=order, cursor=row, top=self._top(row, len(order)))
         if self.chosen != before:
             self.post_message(self.Moved())
@@ -237,7 +239,14 @@ class RankTable(VirtualTable):
     def keep(self, number: int | None) -> None:
         """Follow this rank from now on; it is the chosen one of all views."""
         super().keep(number)
-        cast("WatchApp", self.app).links.chosen = number
+        cast("WatchApp", self.app).links.choose(number)
+
+    def _place(self, order: Ints) -> None:
+        """Tell all views which rank is under the cursor: the chosen one, or another while the filter hides that."""
+        super()._place(order)
+        held = self._held
+        is_held = held is not None and self.line_of(held) == self.chosen
+        cast("WatchApp", self.app).links.under_cursor = held if is_held else self.chosen
 
     def line_of(self, number: int) -> int:
         """The rank itself, or the first rank of its group."""
@@ -297,6 +306,15 @@ class HostTable(VirtualTable):
         def __init__(self, node: int) -> None:
             super().__init__()
             self.node = node
+
+    def keep(self, number: int | None) -> None:
+        """Follow this host from now on; a rank of it is the chosen one of all views."""
+        super().keep(number)
+        cast("WatchApp", self.app).links.choose_host(number)
+
+    def action_first(self) -> None:
+        """Go to the first row, and hold on to its host."""
+        self.action_move(-len(self.view.order))
 
     def arranged(self, picture: ViewState, wanted: str) -> Ints:
         """The node numbers in row order."""

@@ -1,0 +1,69 @@
+"""Keys that arrive in one packet, as a paste or a stalled connection sends them, take effect in their order."""
+
+from __future__ import annotations
+
+import pytest
+from textual.events import Key, Paste
+from textual.widgets import Input
+
+from ddpmon.tui.screens.host_screens import HostsScreen
+from tests.tui.test_views import SHOWN, timed
+from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
+
+NAMED = {"/": "slash", " ": "space", "=": "equals_sign", ">": "greater_than_sign", "<": "backspace", "\n": "enter"}
+
+
+def send(watched: Watched, text: str) -> None:
+    """Send all keys before the app has handled any of them; `<` is backspace and a line's end is enter."""
+    for letter in text:
+        watched.app.post_message(Key(NAMED.get(letter, letter), None if letter in "<\n" else letter))
+
+
+async def settle(watched: Watched) -> None:
+    for _ in range(3):
+        await watched.pilot.pause()
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ("/rank=3\n", "rank=3"),
+        ("/rank=3<4\n", "rank=4"),
+        ("/late>10 host=node1\n", "late>10 host=node1"),
+        ("/rank=3<<<<<<late>30\n", "late>30"),
+        ("/rank=3\n/ host=node0\n", "rank=3 host=node0"),
+    ],
+)
+def test_a_filter_that_arrives_in_one_packet_is_in_force(keys: str, wanted: str) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        send(watched, keys)
+        await watched.until(lambda: watched.app.picture.wanted == wanted)
+        await settle(watched)
+        assert watched.app.picture.wanted == wanted
+        assert not watched.app.screen_stack[0].query_one(Input).has_focus
+
+    watch(Fixed(STRAGGLER), act)
+
+
+def test_a_paste_behind_the_key_of_the_filter_goes_into_the_line() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        watched.app.post_message(Key("slash", "/"))
+        watched.app.post_message(Paste("rank=3-4"))
+        send(watched, "<5\n")
+        await watched.until(lambda: watched.rows() == [5, 3, 4])
+        assert watched.app.picture.wanted == "rank=3-5"
+
+    watch(Fixed(STRAGGLER), act)
+
+
+def test_keys_behind_one_that_opens_a_view_go_to_that_view() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        send(watched, "3G/late>0\n\n")
+        await watched.until(lambda: watched.app.picture.wanted == "late>0" and len(watched.app.screen_stack) == 3)
+        hosts = watched.app.screen_stack[1]
+        assert isinstance(hosts, HostsScreen)
+
+    watch(Fixed(timed(SHOWN)), act, (120, 34))

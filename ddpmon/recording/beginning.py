@@ -30,7 +30,7 @@ def begins_words(recording: Recording, first: Place, folder: Path | None) -> str
     longer = None if folder is None else _longer(recording, first, folder)
     if longer is None:
         return f"what was seen here begins at {step}, {clock}"
-    return f"ddpmon watch {shlex.quote(longer)} shows the run before {clock}; what was seen here begins at {step}"
+    return f"ddpmon watch {shlex.quote(longer)} has the run before {clock}; what was seen here begins at {step}"
 
 
 def ends_words(first: Place, last: Place) -> str:

@@ -77,7 +77,7 @@ def test_the_recordings_are_read_once_however_many_keys_were_pressed(
     for _ in range(30):
         travel.ask(Request("seconds", -60.0))
     travel.tick()
-    assert travel.finish(NOTHING_YET).told.startswith("ddpmon watch whole.ddpmon shows the run before ")
+    assert travel.finish(NOTHING_YET).told.startswith("ddpmon watch whole.ddpmon has the run before ")
     travel.ask(Request("seconds", 5.0))
     travel.tick()
     assert travel.finish(NOTHING_YET).told == "", "a move to a moment that is on record"
@@ -97,6 +97,6 @@ def test_a_recording_that_shows_the_time_before_is_named_with_its_command(
     travel.tick()
     shown = ViewState(travel.finish(NOTHING_YET), make_look(ascii_only=True))
     (line,) = text_of([notice_line(shown, width)])
-    assert line.startswith(" = ddpmon watch recording-20261125-181003.ddpmon shows the run before ")
-    assert re.search(r"before \d\d:\d\d:\d\d[;~]", line), "a whole sentence at 80 columns"
+    assert line.startswith(" = ddpmon watch recording-20261125-181003.ddpmon has the run before ")
+    assert re.search(r"before \d\d:\d\d:\d\d( ~|;)", line), "a whole sentence at 80 columns"
     assert ("what was seen here begins at step" in line) is (width == 160)

@@ -245,10 +245,10 @@ def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
     if spread > CALM.uneven_pct:
         return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
     even = f"{who} within {max(math.ceil(spread), 1)} % of their median work"
-    if others:
-        return f"{even}; {others:,} cannot be compared"
     silent = _silent(snapshot)
-    return f"{even}; {silent:,} {'is' if silent == 1 else 'are'} silent" if silent else f"{_HEALTHY}{even}"
+    missing = [f"{silent:,} {'is' if silent == 1 else 'are'} silent"] if silent else []
+    missing += [f"{others:,} cannot be compared"] if others else []
+    return f"{even}; {', '.join(missing)}" if missing else f"{_HEALTHY}{even}"
 
 
 def nothing_found(snapshot: Snapshot) -> str:

@@ -160,7 +160,8 @@ class Lateness(NamedTuple):
 
     Attributes:
         late: [ranks, steps] work minus the median work of the others.
-        middle: [steps] the median work of all that the others are taken from, of an even number the lower.
+        middle: [steps] the median work of all that the others are taken from; where no rank is called late, and their
+            number is even, the lower of the middle two.
     """
 
     late: Array
@@ -181,7 +182,7 @@ def lateness_beside(work: Array, late_ranks: NDArray[np.bool_]) -> Lateness:
         return Lateness(others.lateness(work), others.middle)
     beside = work[calm]
     if len(beside) > 1:
-        middle = peers(beside).middle
+        middle = row_medians(beside.T)
         return Lateness(work - middle, middle)
     late: Array = work - beside[0]
     late[calm] = peers(work).lateness(work)[calm]

@@ -31,13 +31,14 @@ class Columns(NamedTuple):
 def in_columns(step: Floats, value: Floats, columns: int, span: Span) -> Columns:
     """The line through the points; where these are more than the columns, through the median of each column's.
 
-    A line that goes from point to point within a column would make slopes of one late step in five.
+    A line that goes from point to point within a column would make slopes of one late step in five. The line leaves out
+    what lasts for a step: else a late step that has a column for itself looked otherwise than one that shares it.
     """
     x, y, place = _placed(step, value, columns, span)
     if not _is_dense(place):
         return Columns(decimate(step, value, columns, span))
     column = place.round().astype(np.int64)
-    filled, middle = _middles(y, column)
+    filled, middle = _middles(_steadied(y), column)
     height = np.interp(np.arange(columns + 1) - 0.5, filled, middle, left=np.nan, right=np.nan)
     height[np.isnan(_between(x, y, place, columns))] = np.nan
     line = np.full(columns, np.nan)
@@ -102,6 +103,14 @@ def _joined(own: Edges, height: Floats) -> Edges:
     """The edges of each column's own points with the line's `height` at both of its sides."""
     low, high = own
     return np.fmin(low, np.fmin(height[:-1], height[1:])), np.fmax(high, np.fmax(height[:-1], height[1:]))
+
+
+def _steadied(y: Floats) -> Floats:
+    """Of each value the median of it and its two neighbours."""
+    if len(y) < 3:
+        return y
+    middle = np.median([y[:-2], y[1:-1], y[2:]], axis=0)
+    return np.concatenate([middle[:1], middle, middle[-1:]])
 
 
 def _middles(y: Floats, column: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:

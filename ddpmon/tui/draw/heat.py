@@ -28,6 +28,7 @@ from ddpmon.tui.view_state import ViewState
 TALLEST = 3  # lines a rank, where there is room
 FEW_LINES = 12  # that a map of a few ranks takes at most, beside other things
 WIDE = 100  # cells from which on the axis has times of day
+_LEGENDS = (slice(0, None), slice(1, None), slice(1, None, 2))  # the stops that are named: all, or fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,25 +117,25 @@ def _nothing(look: Look) -> list[Line]:
 
 
 def _title(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Cursor | None, width: int) -> Line:
-    """The longest name that leaves the legend its room, or a brief one; under a cursor what the cell shows."""
+    """The longest name that leaves the legend its room, or a brief one, or none; under a cursor what the cell shows."""
     look = picture.look
     names = list(_names(heat, grid, bands))
     if cursor is not None:
         names = [_told(picture, heat, grid, bands, cursor)]
-    legends = [_legend(heat, look), _legend(heat, look, brief=True)]
+    legends = [*(_legend(heat, look, shown) for shown in _LEGENDS), list[Segment]()]
     tries = ((name, legend) for legend in legends for name in names if len(name) + width_of(legend) + 8 <= width)
     name, legend = next(tries, (names[-1], legends[-1]))
     return title_line(name, legend, width, look)
 
 
-def _legend(heat: Heat, look: Look, *, brief: bool = False) -> Line:
-    """`■<5 ■5 ■10 ■20 ■50 ■100 % of a step`; brief as `■5 ■10 ■20 ■50 ■100 %`."""
+def _legend(heat: Heat, look: Look, shown: slice) -> Line:
+    """`■<5 ■5 ■10 ■20 ■50 ■100 % of a step`; brief as `■5 ■10 ■20 ■50 ■100 %` or `■5 ■20 ■100 %`."""
     line: Line = []
     levels = enumerate((f"<{STOPS[0]}", *map(str, STOPS)))
-    for level, text in list(levels)[brief:]:
+    for level, text in list(levels)[shown]:
         swatch = look.glyphs.swatch if look.smooth else look.glyphs.levels[level]
         line += [Segment(swatch, ink(look.ramp[level])), Segment(f"{text} ", look.dim)]
-    return [*line, Segment("%" if brief else f"% {METRICS[heat.metric].of}", look.dim)]
+    return [*line, Segment("%" if shown.start else f"% {METRICS[heat.metric].of}", look.dim)]
 
 
 def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
@@ -151,7 +152,6 @@ def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
         )
         yield f"{metric}, worst of {' and '.join(shared)} a cell"
         yield f"{metric}, worst of {' x '.join(shared)}"
-        yield f"{metric}, worst of {grid.stride}" if shared == [steps] else f"{metric}, {' x '.join(shared)}"
         return
     yield from (f"{metric}, {unit} x step{part}" for part in (each + some, some, ""))
 

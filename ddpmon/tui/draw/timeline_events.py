@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -37,10 +38,11 @@ class Event(NamedTuple):
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The words, then shorter ones: without what stands behind a comma, without `rank`, only what happened."""
+        """The words, then shorter ones: without what stands behind a comma, not how late, only to whom or what."""
         brief = self.words.partition(",")[0]
-        numbers = brief.removeprefix("ranks ").removeprefix("rank ")
-        return tuple(dict.fromkeys([self.words, brief, numbers, self.fact.partition(",")[0] or numbers]))
+        late = re.sub(r" late \+.*", " late", brief)
+        numbers = late.removeprefix("ranks ")
+        return tuple(dict.fromkeys([self.words, brief, late, numbers, self.fact.partition(",")[0] or numbers]))
 
 
 def event_rows(whole: Snapshot, timeline: Timeline, span: Span, columns: int, room: int, look: Look) -> list[Marks]:

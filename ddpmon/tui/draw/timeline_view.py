@@ -177,6 +177,7 @@ def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) ->
     name, remark = track.name, track.remark or beyond
     if rows < 3 and track.noise and track.remark:
         name = f"latest {track.remark}"
+        name = name if len(name) < NAME else f"latest {track.remark.removeprefix('rank ')}"
     elif rows < 3 and len(f"{name} {beyond}") < NAME:
         name = f"{name} {beyond}".rstrip()
     return [(name, look.dim), (f"{number} {track.unit}".rstrip(), look.strong), (remark, look.dim)]

@@ -131,6 +131,8 @@ def _busbw(run: Run, transfer_ms: float) -> float:
 def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | None = None) -> Ranks:
     """Per-rank columns; durations are medians of the rank's own last 20 steps.
 
+    The work of ranks that are compared is that of the last 20 steps that all of them have finished, as lateness is.
+
     `late` [world] are the ranks that findings call late, with which no other rank is compared; None for nobody.
     """
     latest, places = run.latest, run.latest.places
@@ -141,6 +143,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | No
     recent = run.recent.figures()
     compared = run.finished_steps(RECENT, run.keeping_up(run.taking_part()))
     late = np.zeros(len(latest.step), np.bool_) if late is None else late
+    work = run.finished.compared(compared, run.restarts, run.out_of_step(), late)
     return Ranks(
         host=places.host,
         state=tuple(state),
@@ -156,12 +159,12 @@ def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | No
         age_s=ages,
         loss=recent["loss"],
         step_ms=recent["duration"],
-        work_ms=recent["work"],
+        work_ms=np.where(np.isnan(work.work_ms), recent["work"], work.work_ms),
         exposed_ms=recent["exposed"],
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
         allreduce_ms=recent["allreduce"],
-        lateness_ms=run.finished.lateness(compared, run.restarts, run.out_of_step(), late),
+        lateness_ms=work.late_ms,
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],

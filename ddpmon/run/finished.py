@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,18 @@ class JobFigures:
     waiting: float
 
 
+class ComparedWork(NamedTuple):
+    """The ranks beside each other over the same steps.
+
+    Attributes:
+        work_ms: [world] the median work of each rank, NaN of one that has none of the steps or is at other steps.
+        late_ms: [world] by how much it exceeds the median of the others'.
+    """
+
+    work_ms: F64
+    late_ms: F64
+
+
 class Finished:
     """Remembers what was worked out last, as long as the steps, the ranks and their processes are the same.
 
@@ -63,8 +75,8 @@ class Finished:
         """The figures of the job over these steps, which all ranks in `alive` [world] have finished."""
         return self._once("job", (steps.tobytes(), alive.tobytes(), restarts), lambda: self._job(steps, alive))
 
-    def lateness(self, steps: I64, restarts: int, out_of_step: Flags, late: Flags) -> F64:
-        """[world] by how many ms each rank's work exceeds the median of the others', of medians over these steps.
+    def compared(self, steps: I64, restarts: int, out_of_step: Flags, late: Flags) -> ComparedWork:
+        """The work of the ranks over these steps, and by how much it exceeds the median of the others'.
 
         The others are without those in `late` [world], the ranks that findings call late.
 
@@ -76,7 +88,7 @@ class Finished:
         behind = np.flatnonzero(last < steps.max(initial=-1))  # not compared, and may still come to these steps
         aside = np.stack([out_of_step, late])
         key = steps.tobytes(), np.stack([behind, last[behind]]).tobytes() + aside.tobytes(), restarts
-        return self._once("lateness", key, lambda: self._lateness(steps, out_of_step, late))
+        return self._once("compared", key, lambda: self._compared(steps, out_of_step, late))
 
     def _once(self, name: str, key: tuple[bytes, bytes, int], work_out: Callable[[], T]) -> T:
         known = self._known.get(name)
@@ -109,14 +121,13 @@ class Finished:
         """Each of these columns, and what these ranks have on record of it at these steps."""
         return zip(names, self._rings.takes(names, steps, who), strict=True)
 
-    def _lateness(self, steps: I64, out_of_step: Flags, late: Flags) -> F64:
+    def _compared(self, steps: I64, out_of_step: Flags, late: Flags) -> ComparedWork:
         work = self._rings.take("work", steps).astype(np.float64)
         work[out_of_step] = np.nan
         if not steps.size:
-            return np.full(len(work), np.nan)
-        usual = row_medians(work)[:, None]
-        found: F64 = lateness_beside(usual, late).late[:, 0]
-        return found
+            return ComparedWork(*np.full((2, len(work)), np.nan))
+        usual = row_medians(work)
+        return ComparedWork(usual, lateness_beside(usual[:, None], late).late[:, 0])
 
 
 def _unnamed_pause_ms(duration: NDArray[Any]) -> float:

@@ -85,7 +85,8 @@ def _number(left: dict[str, float | int | str], key: str) -> float | None:
 def _comparisons(left: dict[str, float | int | str]) -> Iterator[str]:
     """What it is against what it is for others, or what it was, and by how much more."""
     for what in WHAT:
-        for usual, word in ((f"others_{what}_ms", "others"), (f"normal_{what}_ms", "before")):
+        before = "without the rise" if what == "step" else "before"  # which is not measured: it was another job then
+        for usual, word in ((f"others_{what}_ms", "others"), (f"normal_{what}_ms", before)):
             if f"{what}_ms" in left and usual in left:
                 own, other = _number(left, f"{what}_ms") or 0.0, _number(left, usual) or 0.0
                 more = _number(left, "excess_ms") if word == "others" else own - other

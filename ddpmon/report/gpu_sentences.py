@@ -14,7 +14,7 @@ from ddpmon.diagnose.contention.gpu_sharing import (
     GpuSharedMeasures,
 )
 from ddpmon.diagnose.torch_memory import GpuMemoryGrowthMeasures, GpuMemoryUnevenMeasures
-from ddpmon.format import age, size
+from ddpmon.format import age, plural, size
 from ddpmon.report.wording import (
     Evidence,
     Sentence,
@@ -193,7 +193,7 @@ def _growth(m: GpuMemoryGrowthMeasures, alert: Alert) -> Words:
 
 def _uneven(m: GpuMemoryUnevenMeasures, alert: Alert) -> Words:
     others = f"; {does(alert.ranks[1:], 'need')} more than the others, too" if alert.ranks[1:] else ""
-    retried = f", and {m.retries:,} allocations had to be tried again" if m.retries else ""
+    retried = f", and {plural(m.retries, 'allocation')} had to be tried again" if m.retries else ""
     return Words(
         f"the tensors of rank {m.rank} ({clean(m.host, 60)}) took {size(m.peak_bytes)} at most, those of the others "
         f"{size(m.others_bytes)}{retried}{others}",

@@ -193,6 +193,7 @@ class Run:
         note_restart(self.restarted, int(self.latest.step.max()), rank)
         self.rings.clear(rank)
         self.buckets.forget(rank)
+        self.resources.forget(rank)
         self.restarts += 1
         state.marked = -1
         self.latest.restarts[rank] += 1

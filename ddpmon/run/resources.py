@@ -41,6 +41,10 @@ class Resources:
         self._steps[cells], self._figures[cells] = points[:, 0], np.clip(points[:, 1:] / _UNITS, -_LARGEST, _LARGEST)
         self._count[ranks] += 1
 
+    def forget(self, rank: int) -> None:
+        """Forget a rank that has restarted: the steps of its readings have the numbers of later ones."""
+        self._count[rank] = 0
+
     def of(self, rank: int) -> Floats:
         """[M, len(RESOURCES)] the points of a rank, oldest first."""
         count = int(self._count[rank])

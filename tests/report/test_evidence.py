@@ -63,7 +63,7 @@ def test_a_network_and_a_job_are_told_against_what_they_were() -> None:
         "rise_input_ms": 0.1,
         "rise_spread_ms": 1.0,
     }
-    assert evidence_words(job) == "step 172 ms, before 154 ms, +18.0 ms; forward +16.5 ms"
+    assert evidence_words(job) == "step 172 ms, without the rise 154 ms, +18.0 ms; forward +16.5 ms"
 
 
 def test_other_keys_keep_their_name_and_get_their_unit() -> None:

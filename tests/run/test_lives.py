@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from ddpmon.machine import ProcessFigures
 from ddpmon.report.build import build_heat, build_job, build_ranks
 from ddpmon.report.rank_detail import build_detail
 from ddpmon.run.model import Run
+from ddpmon.run.resources import RESOURCES
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 
 NOBODY = np.empty(0, np.int64)
@@ -184,3 +186,17 @@ def test_a_rank_that_stands_still_while_the_others_go_on_is_not_out_of_step() ->
             run.add_rank(rank_frame(rank, tick, job.columns(rank, last - 10, last), step_s=stood_s), float(tick))
         run.settle(float(tick))
         assert not run.out_of_step().any()
+
+
+def test_readings_of_a_life_before_are_not_drawn_at_the_steps_of_a_later_one() -> None:
+    job, run = MadeJob(healthy_phases(2, 100)), Run(run_info(2))
+    for tick in range(20):
+        again, first = tick >= 10, 10 * (tick % 10)
+        process = ProcessFigures(cpu_pct=70.0 if again else 50.0)
+        for rank in range(2):
+            pid, part = (900 if again else 100) + rank, job.columns(rank, first, first + 10)
+            run.add_rank(rank_frame(rank, tick, part, pid=pid, process=process), float(tick))
+        run.settle(float(tick))
+    cpu_pct: list[float] = run.resources.of(0)[:, RESOURCES.index("cpu_pct")].tolist()
+    assert len(cpu_pct) > 5
+    assert set(cpu_pct) == {70.0}

@@ -129,7 +129,7 @@ class Group:
 
     def begin(self, key: Any) -> Life:
         """A new life, pending."""
-        life = self._lives[key] = Life(self.former.pop(key, 0) or next(self._ids), key)
+        life = self._lives[key] = Life(next(self._ids), key)
         return life
 
     def observe(self, key: Any, step: int, *, high: bool, low: bool, calm: int | None = None) -> None:
@@ -154,7 +154,7 @@ class Group:
         life.low = life.low + 1 if low else 0
         if life.confirmed_at is None:
             if life.high >= self.confirmations:
-                life.confirmed_at = step
+                life.confirmed_at, life.id = step, self.former.pop(key, life.id)
             elif not high:
                 self.drop(key)
         elif life.low >= ALERTS.clear_judgements:
@@ -163,7 +163,10 @@ class Group:
     def resolve(self, key: Any, step: int) -> None:
         """It is over: `step` was the first without it."""
         life = self._lives.pop(key, None)
-        if life is None or life.alert is None:
+        if life is None:
+            return
+        if life.alert is None:  # nobody has seen it: such as a short one that is judged again after a restart
+            self.former[key] = life.id
             return
         end = max(step, life.alert.since_step or 0)
         self.resolved.append(replace(life.alert, severity="info", cause=life.causes.recalled, cleared_at_step=end))
@@ -179,9 +182,11 @@ class AlertBook:
 
     Attributes:
         ids: the numbers of further lives, each given once; also of those that a rule keeps by itself.
+        host_keys: host -> its key in the group "late hosts", for as long as the run goes on.
     """
 
     def __init__(self) -> None:
+        self.host_keys: dict[tuple[str, int], int] = {}  # a host's place among the hosts changes as ranks come and go
         self.ids: Iterator[int] = itertools.count(1)
         self._groups: dict[GroupName, Group] = {}
         self._former: dict[GroupName, dict[Any, int]] = {}  # what groups that have not begun again will go on with

@@ -29,7 +29,7 @@ class Stragglers:
         self._ranks, self._hosts = SteadyRule(book.group("late ranks")), SteadyRule(book.group("late hosts"))
         self._intermittent = book.group("intermittent")
         self._come_and_go: set[int] = set()
-        self._host_keys: dict[tuple[str, int], int] = {}  # a host's place changes as ranks come and go
+        self._host_keys = book.host_keys
 
     @property
     def suspects(self) -> set[int]:

@@ -30,7 +30,7 @@ def with_when(snapshot: Snapshot) -> Snapshot:
 def how_ended(snapshot: Snapshot) -> str:
     """Who ended a run that did not finish, and how; empty where that is not known, and of any other run."""
     run = snapshot.run
-    if run is None or run.state not in ("failed", "killed", "cancelled"):
+    if run is None or snapshot.link.state != "gone" or run.state not in ("failed", "killed", "cancelled"):
         return ""
     return snapshot.link.message.partition(";")[0]
 

@@ -106,11 +106,14 @@ def median(values: Array) -> float:
 def some_of(ranks: Array, most: int) -> Array:
     """At most `most` of some ranks in ascending order, evenly spaced: those that stand for all of them.
 
-    Each lies a place further within its part of the ranks. Else all of them might be the first GPUs of their hosts,
-    which other air cools.
+    They lie at changing places within their parts of the ranks. Else all of them might be the first GPUs of their
+    hosts, which other air cools.
     """
     count, place = len(ranks), np.arange(most)
-    return ranks if count <= most else ranks[place * count // most + place % (count // most)]
+    if count <= most:
+        return ranks
+    part = count // most
+    return ranks[place * count // most + (place + place // part) % part]
 
 
 class Peers(NamedTuple):

@@ -16,7 +16,7 @@ class OrderedKeys(App[None]):
     """An app that handles a key only once all widgets have finished with the key before.
 
     Textual passes a key to the widget that has the focus now, and its binding runs some turns of the event loop later.
-    Of several keys in one packet, as a paste or a stalled SSH connection sends them, the second one went to the widget
+    Of several keys in one packet, as a stalled SSH connection sends them, the second one went to the widget
     that the first one was about to take the focus from, and letters overtook `backspace`.
     """
 

@@ -213,19 +213,45 @@ def test_a_watcher_that_comes_after_a_restart_names_who_is_late_among_the_ranks_
         assert straggler.ranks == (2,)
 
 
-@pytest.mark.parametrize("every_s", [1, 7])
-def test_a_late_rank_keeps_its_id_while_other_ranks_restart(every_s: int) -> None:
-    job, run, judge, said = faulty("backward", 60.0, ranks=8, steps=700), Run(run_info(8)), Judge(), list[set[int]]()
+def ids_while_ranks_restart(job: MadeJob, again: set[int], every_s: int = 7) -> list[dict[tuple[str, ...], int]]:
+    """What lasts (its kind and hosts, or its ranks) with its id, tick by tick; some ranks restart from tick 30 on."""
+    run, judge = Run(run_info(job.ranks, node_keys=list(range(job.ranks // 2)))), Judge()
+    said: list[dict[tuple[str, ...], int]] = []
     for tick in range(60):
-        life = max(0, (tick - 30) // every_s + 1) if tick < 50 else (49 - 30) // every_s + 1
+        life = max(0, (min(tick, 49) - 30) // every_s + 1)
         began = 30 + (life - 1) * every_s if life else 0
-        for rank in range(8):
-            first, pid = (10 * (tick - began), 100 * life) if rank > 5 else (10 * tick, 0)
-            run.add_rank(rank_frame(rank, tick, job.columns(rank, first, first + 10), pid=pid + rank), float(tick))
+        for rank in range(job.ranks):
+            first, pid = (10 * (tick - began), 100 * life) if rank in again else (10 * tick, 0)
+            part = job.columns(rank, first, first + 10)
+            where = {"host": f"node{rank // 2}", "node": rank // 2, "local_rank": rank % 2}
+            run.add_rank(rank_frame(rank, tick, part, pid=pid + rank, **where), float(tick))
         run.settle(float(tick))
-        said.append({each.id for each in judge(run, run.ages(float(tick))) if each.ranks == (2,)})
-    assert len(set.union(*said)) == 1
-    assert all(said[30:])
+        alerts = [each for each in judge(run, run.ages(float(tick))) if each.cleared_at_step is None]
+        said.append({(each.kind, *each.nodes): each.id for each in alerts if each.kind in ("straggler", "slow_node")})
+    return said
+
+
+@pytest.mark.parametrize("every_s", [1, 7])
+@pytest.mark.parametrize("blip", [0, 14])
+def test_a_late_rank_keeps_its_id_while_other_ranks_restart(every_s: int, blip: int) -> None:
+    phases = healthy_phases(8, 700)
+    phases["backward"][2, 60 : 60 + blip] += 60.0  # it is late for too short a time to be confirmed
+    phases["backward"][2, 150:] += 60.0
+    said = ids_while_ranks_restart(MadeJob(phases), {6, 7}, every_s)
+    assert all(("straggler", "node1") in each for each in said[30:])
+    assert len({each["straggler", "node1"] for each in said[30:]}) == 1
+
+
+def test_no_host_gets_the_id_of_another_one_whose_ranks_restart() -> None:
+    phases = healthy_phases(12, 700)
+    phases["backward"][2:4, 100:330] += 60.0
+    phases["backward"][4:6, 400:] += 60.0
+    said = ids_while_ranks_restart(MadeJob(phases), {0, 1})
+    ids = {
+        host: {each["slow_node", host] for each in said if ("slow_node", host) in each} for host in ("node1", "node2")
+    }
+    assert len(ids["node1"]) == len(ids["node2"]) == 1
+    assert ids["node1"] != ids["node2"]
 
 
 def test_warm_up_is_not_judged() -> None:

@@ -1,4 +1,4 @@
-"""Keys that arrive in one packet, as a paste or a stalled connection sends them, take effect in their order."""
+"""Keys that arrive in one packet, as a stalled connection sends them, take effect in their order."""
 
 from __future__ import annotations
 

@@ -81,6 +81,10 @@ class VirtualTable(Canvas, can_focus=True):
         """Follow this number from now on."""
         self._held = number
 
+    def adopt(self, number: int | None) -> None:
+        """Follow a number that a new order has brought under the cursor."""
+        self.keep(number)
+
     def line_of(self, number: int) -> int:
         """The number of the row that stands for a number."""
         return number
@@ -110,7 +114,7 @@ class VirtualTable(Canvas, can_focus=True):
             found = np.flatnonzero(order == self.line_of(self._held))
             row = int(found[0]) if len(found) else min(self.view.cursor, max(len(order) - 1, 0))
         elif len(order) and (self.view.sort != "worst" or self.view.reverse):
-            self.keep(int(order[0]))
+            self.adopt(int(order[0]))
         self.view = replace(self.view, order=order, cursor=row, top=self._top(row, len(order)))
         if self.chosen != before:
             self.post_message(self.Moved())
@@ -138,7 +142,7 @@ class VirtualTable(Canvas, can_focus=True):
         if self.picture is not None:
             self._place(self.arranged(self.picture, self.view.wanted))
             if self.view.top:
-                self.keep(None)
+                self.adopt(None)
                 self._place(self.view.order)
             self.redraw()
 
@@ -311,6 +315,10 @@ class HostTable(VirtualTable):
         """Follow this host from now on; a rank of it is the chosen one of all views."""
         super().keep(number)
         cast("WatchApp", self.app).links.choose_host(number)
+
+    def adopt(self, number: int | None) -> None:
+        """Follow a host that a new order has brought under the cursor; nobody has chosen a rank of it."""
+        self._held = number
 
     def action_first(self) -> None:
         """Go to the first row, and hold on to its host."""

@@ -9,11 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from textual.app import SystemCommand
 
 from ddpmon.snapshot import Finding
 from ddpmon.tui.preferences import UserCommand
-from ddpmon.tui.screens.findings_screen import FindingsScreen
 from ddpmon.tui.screens.overview import Overview
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
@@ -252,59 +250,6 @@ def test_a_finding_is_written_by_itself(
     (written,) = tmp_path.iterdir()
     assert written.name == f"finding-straggler-gpt-stdlib-step-1204.{ending}"
     assert inside in written.read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        ("power", ("Heat-map: GPU power", "Sort by power")),
-        ("export", ("Export the view",)),
-        ("mono", ("greys; shades tell",)),
-    ],
-)
-def test_the_palette_finds_metrics_orders_and_the_export(words: str, shown: tuple[str, ...]) -> None:
-    async def act(watched: Watched) -> None:
-        await watched.until_shown("RUNNING")
-        await watched.press("ctrl+p", *words)
-        for title in shown:
-            await watched.until_shown(title)
-
-    watch(Fixed(snapshot(Made(ranks=8, straggler=5, gpu=True))), act)
-
-
-def test_the_palette_has_each_key_once_in_the_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TMUX", raising=False)
-
-    async def act(watched: Watched) -> None:
-        await watched.until_shown("RUNNING")
-        assert with_key(watched, "w") == [], "there is no past to report on"
-        await watched.press("5")
-        await watched.until(lambda: isinstance(watched.app.screen, FindingsScreen))
-        assert [each.title for each in with_key(watched, "w")] == ["Write the finding"]
-        await watched.press("y")
-        await watched.until_shown("OSC 52: w writes")
-
-    watch(Fixed(STRAGGLER), act, (160, 50))
-
-
-def with_key(watched: Watched, key: str) -> list[SystemCommand]:
-    commands = watched.app.get_system_commands(watched.app.screen)
-    return [command for command in commands if command.help.startswith(f"{key}   ")]
-
-
-def test_the_palette_has_our_commands_and_none_of_textuals() -> None:
-    async def act(watched: Watched) -> None:
-        await watched.until_shown("RUNNING")
-        names = {command.title for command in watched.app.get_system_commands(watched.app.screen)}
-        assert {"Filter", "Copy the finding as text", "Theme: light", "Hosts", "Quit", "stack"} <= names
-        assert names.isdisjoint({"Keys", "Theme", "Screenshot", "Maximize"})
-        await watched.press("ctrl+p", *"hosts")
-        await watched.pilot.pause(0.3)
-        await watched.press("enter")
-        await watched.until_shown("─ hosts ─")
-
-    stack = UserCommand("f5", "stack", ("true",))
-    watch(Fixed(STRAGGLER), act, commands=(stack,))
 
 
 @pytest.mark.parametrize(("keys", "name"), [((), "overview"), (("3",), "hosts"), (("5",), "findings")])

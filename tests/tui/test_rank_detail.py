@@ -7,21 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from msgspec import structs
 
 from ddpmon.machine import ProcessFigures
 from ddpmon.report.peers import compare
-from ddpmon.snapshot import Course, Finding, Snapshot
+from ddpmon.snapshot import Course, Snapshot
 from ddpmon.tui.draw.courses import METRICS, RankPlots, rank_plots, span_of
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.finding_view import evidence_lines
 from ddpmon.tui.draw.host_courses import host_courses
-from ddpmon.tui.draw.peer_table import marked_lines
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
-from tests.tui.made_runs import HANG, NOTES, Made, snapshot
+from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
-from tests.tui.watched import Fixed, Watched, watch
 
 ASCII = LOOKS["ascii"]
 BY_KEY = {metric.key: metric for metric in METRICS}
@@ -274,136 +271,3 @@ def test_more_metrics_come_with_more_room() -> None:
     few, many = (RankPlots(detail, ASCII).beside(METRICS[0], 100, height, None, 0) for height in (12, 40))
     assert (len(few[0]), len(many[0])) == (12, 40)
     assert len(few[1]) > len(many[1])
-
-
-def test_marked_ranks_stand_side_by_side_with_their_differences() -> None:
-    made = snapshot(Made(straggler=5, gpu=True, extra_ms=50.0))
-    lines = text_of(marked_lines(made, [2, 5], 100, 24, ASCII))
-    assert lines[0].split()[-6:] == ["rank", "2", "rank", "5", "diff", "others"]
-    row = next(line for line in lines if line.startswith(" work ms "))
-    assert lines[0].index("diff") + len("diff") == row.index("+") + len(row.split()[5]), "over the differences"
-    assert lines[1].startswith(" diff to rank 2 ")
-    work = next(line for line in lines if line.startswith(" work ms ")).split()
-    two, five, more = float(work[2]), float(work[3]), float(work[5])
-    assert work[4] == "!", "the sign stands behind the value"
-    assert five - two == pytest.approx(more, abs=1.1)
-    assert more == pytest.approx(50, abs=3)
-
-
-def test_three_ranks_have_their_differences_in_80_columns() -> None:
-    lines = text_of(marked_lines(snapshot(Made(straggler=5, gpu=True, extra_ms=50.0)), [2, 3, 5], 80, 24, ASCII))
-    assert lines[1].startswith(" diff to rank 2 ")
-    assert float(next(line for line in lines if line.startswith(" work ms ")).split()[-2]) == pytest.approx(50, abs=3)
-
-
-def test_the_others_are_those_that_are_compared_with() -> None:
-    """Lost ranks were counted among the others, and all ranks where 256 stand for them."""
-    few, many = snapshot(Made(ranks=64, per_node=8, lost=(3, 9))), snapshot(Made(ranks=4096, per_node=8))
-    for made, others, said in ((few, 60, " 60 ranks"), (many, 256, " 256 of 4,094")):
-        lines = text_of(marked_lines(made, [2, 5], 100, 24, ASCII))
-        assert lines[1].rstrip().endswith(said)
-        assert compare(made, [2, 5]).others == others
-    narrow = text_of(marked_lines(many, [2, 5], 40, 24, ASCII))
-    assert narrow[1].rstrip().endswith(" 256/4,094")
-    assert len({len(line.rstrip()) for line in (*narrow[:2], *narrow[2:6])}) == 1, "the figures end below their heading"
-
-
-def test_what_of_a_comparison_has_no_room_is_said() -> None:
-    made = snapshot(Made(ranks=16, per_node=8, gpu=True))
-    whole = text_of(marked_lines(made, [1, 2, 3, 4], 160, 40, ASCII))
-    assert not any("more " in line for line in whole)
-    small = text_of(marked_lines(made, [1, 2, 3, 4], 40, 10, ASCII))
-    assert [len(line) for line in small] == [40] * 10
-    said = " ".join(line.strip() for line in small[-2:])
-    assert "2 more ranks: 16 more columns" in said
-    figures = sum(bool(line.strip()) for line in whole) - 2
-    assert f"{figures - 6} more figures" in said, "six are shown"
-    assert small[0].split()[-5:] == ["rank", "1", "rank", "2", "others"]
-    grown = text_of(marked_lines(made, [1, 2, 3, 4], 56, figures + 2, ASCII))
-    assert not any("more " in line for line in grown), "so many are enough"
-
-
-def test_a_comparison_without_room_scrolls_and_says_from_which_width_on_it_has_differences() -> None:
-    made = snapshot(Made(ranks=16, per_node=8, gpu=True))
-    names = {row.quantity.name for row in compare(made, [1, 2, 3, 4]).rows}
-
-    async def act(watched: Watched) -> None:
-        await watched.until_shown("RUNNING")
-        await watched.press("m", "j", "m", "j", "m", "j", "m", "c")
-        await watched.until_shown("more lines below: j and k scroll")
-        least = int(watched.text().split(" diff: ")[1].split(" columns")[0])
-        assert "more figure" not in watched.text()
-        seen = watched.text()
-        for _ in range(20):
-            await watched.press("j")
-            seen += watched.text()
-        assert [name for name in names if name not in seen] == []
-        await watched.pilot.resize_terminal(least - 1, 50)
-        await watched.until(lambda: {len(line) for line in watched.text().split("\n")} == {least - 1})
-        await watched.until_shown(f"diff: {least} columns")
-        await watched.pilot.resize_terminal(least, 50)
-        await watched.until_shown("diff to rank")
-
-    watch(Fixed(made), act, (80, 18))
-
-
-def test_findings_leave_figures_in_a_small_comparison() -> None:
-    found = [replace(each, ranks=(1, 2)) for each in (*NOTES, *NOTES) if each.severity != "info"]
-    made = snapshot(Made(ranks=16, per_node=8, gpu=True))
-    for height in (6, 8, 12):
-        lines = text_of(marked_lines(made, [1, 2, 3, 4], 60, height, ASCII, found))
-        assert len(lines) == height
-        figures = [
-            line for line in lines[2:] if line.lstrip()[:1].isalpha() and "more" not in line and "rank" not in line
-        ]
-        assert len(figures) >= 2, lines
-        assert any("more figure" in line for line in lines), lines
-
-
-def test_4096_ranks_are_compared_with_some_of_them() -> None:
-    made = snapshot(Made(ranks=4096, per_node=8, straggler=7, gpu=True))
-    found = compare(made, [7])
-    assert found.others == 256
-    rows = {row.quantity.name: row for row in found.rows}
-    assert rows["input"].is_worse()
-    assert rows["input"].difference() == pytest.approx(41, abs=2)
-
-
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_a_comparison_says_what_was_found_in_80_columns(ranks: int) -> None:
-    evidence = {"excess_ms": 361.6, "one_step_in": 5.0}
-    found = Finding(
-        "intermittent_straggler", "warning", "rank 5 (node1) is late by 362 ms in one step of 5, mostly in input "
-        "(since step 812). Costs 22 % of the run's time.", (5,), ("node1",), "input", None, 812, cost_pct=22.0,
-        evidence=evidence,
-    )  # fmt: skip
-    other = replace(found, ranks=(7,))
-    lines = text_of(marked_lines(snapshot(Made()), [5, 0, 1, 2][:ranks], 80, 12, ASCII, [other, found]))
-    assert [line for line in lines if "in one step of 5" in line] == [lines[-2]], "and none of a rank that is not there"
-    for fact in ("rank 5: late +362 ms", "input", "since step 812", "22 %"):
-        assert fact in lines[-2]
-    assert " more figure" in lines[-1]
-
-
-def test_the_others_of_many_ranks_are_of_all_places_in_their_hosts() -> None:
-    made = snapshot(Made(ranks=1024, per_node=8, gpu=True))
-    assert made.ranks is not None
-    watts = np.array([600.0 + 10 * (rank % 8) for rank in range(1024)])
-    gpus = enumerate(made.ranks.gpu)
-    gpu = tuple(None if each is None else structs.replace(each, power_w=watts[rank]) for rank, each in gpus)
-    made = replace(made, ranks=replace(made.ranks, gpu=gpu))
-    (power,) = (row for row in compare(made, [341, 0]).rows if row.quantity.name == "GPU power")
-    assert power.others == pytest.approx(np.median(watts), abs=3.0)
-
-
-def test_ranks_that_cannot_be_compared_are_not_among_the_others() -> None:
-    """Two of four ranks had restarted, and a rank late by 136 ms was said to work 47 ms longer than the others."""
-    made = snapshot(Made(ranks=8))
-    assert made.ranks is not None
-    late, work = made.ranks.lateness_ms.copy(), made.ranks.work_ms.copy()
-    late[3:], work[3:] = np.nan, work[3:] + 90.0
-    some = replace(made, ranks=replace(made.ranks, lateness_ms=late, work_ms=work))
-    (row,) = (row for row in compare(some, [0]).rows if row.quantity.name == "work")
-    assert row.others == pytest.approx(np.median(work[1:3]))
-    none = replace(made, ranks=replace(made.ranks, lateness_ms=np.full(8, np.nan)))
-    assert compare(none, [0]).others == 7

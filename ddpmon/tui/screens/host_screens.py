@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from ddpmon.format import plural
-from ddpmon.report.verdicts import about_host
+from ddpmon.report.verdicts import about_host, marked_ranks
 from ddpmon.snapshot import Finding, NodeView
 from ddpmon.tui.draw.host_cells import offered
 from ddpmon.tui.draw.host_courses import has_plots, host_courses, plotted_rank
@@ -118,13 +118,14 @@ class HostsScreen(HostReading):
             super().action_maximise()
 
     def follow(self) -> None:
-        """Put the cursor on the host of the rank that it was on in the view before."""
+        """Put the cursor on the host of the rank that was chosen, or that a finding names; else on the worst host."""
         links, picture = self.dashboard.links, self.picture
         rank = links.current
         host = links.host_of(rank)
         if host is not None:
-            is_worst = links.chosen is None and host in self.table.arranged(picture, picture.wanted)[:1]
-            self.table.hold(None if is_worst else host)
+            is_worst = rank not in marked_ranks(picture.snapshot.findings)
+            is_worst |= host in self.table.arranged(picture, picture.wanted)[:1]
+            self.table.hold(None if links.chosen is None and is_worst else host)
             self.query_one(LinkedText).hold(rank, seeks=links.chosen is not None)
 
     def compose(self) -> ComposeResult:

@@ -271,14 +271,14 @@ def test_f_shows_one_panel_of_the_overview_after_the_other_alone(size: tuple[int
     parts = ("─ ranks", "arrows cell", "─ step time, ms")
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("rank x step")
+        await watched.until_shown("─ lateness, ")
         for alone in parts:
             await watched.press("f")
             await watched.until(lambda here=alone: [part for part in parts if part in watched.text()] == [here])  # type: ignore[misc]
             assert "rank 11" in watched.text(), "the verdict stays"
             assert len(watched.text().split("\n")) == size[1]
         await watched.press("f")
-        await watched.until_shown("rank x step")
+        await watched.until_shown("─ lateness, ")
         await watched.press("f", "f")
         await watched.until_shown("arrows cell")
         await watched.press("right", "escape")

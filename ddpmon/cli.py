@@ -249,7 +249,7 @@ def guard(
 def serve(target: str | None, port: int | None, ssh: str | None, slurm: str | None) -> None:
     """Show the live dashboard in a browser, at an address with a token that one browser can use.
 
-    It listens on loopback only and runs until SIGTERM or Ctrl-C; it needs pip install 'ddpmon[serve]'.
+    It listens on loopback only and runs until SIGTERM or Ctrl-C; it needs the package textual-serve.
 
     Exit codes: 0 it was told to end, 2 usage error, 3 no run on this host has that name.
     """
@@ -277,7 +277,7 @@ def export(
 ) -> None:
     """Export the steps of a recording or the last ones of a run, or a run's figures while it goes on.
 
-    --prometheus serves the run's figures until SIGTERM or Ctrl-C; it needs pip install 'ddpmon[prometheus]'.
+    --prometheus serves the run's figures until SIGTERM or Ctrl-C; it needs the package prometheus-client.
 
     Exit codes: 0 exported, 2 usage error, 3 no run was found or its store cannot be reached, 4 the output cannot be
     written.

@@ -26,7 +26,7 @@ FAILED = 1
 def demo(nproc: int, fault: str, steps: int | None) -> int:
     """Train with a slow rank and watch; returns the exit code."""
     if importlib.util.find_spec("torch") is None:
-        complain("the demo needs torch, which is not installed: pip install 'ddpmon[torch]'")
+        complain("the demo needs torch, which is not installed: pip install torch")
         return USAGE
     plan = Plan(nproc, steps or (SHOWN_STEPS if shows_dashboards(os.environ) else JUDGED_STEPS), fault)
     with running(plan) as training:

@@ -37,7 +37,7 @@ def _client() -> ModuleType:
     try:
         import prometheus_client
     except ImportError:
-        raise TargetError("--prometheus needs prometheus-client: pip install 'ddpmon[prometheus]'") from None
+        raise TargetError("--prometheus needs prometheus-client: pip install prometheus-client") from None
     client: ModuleType = prometheus_client
     return client
 

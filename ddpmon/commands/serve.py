@@ -38,7 +38,7 @@ def serve(target: str | None, port: int | None, ssh: str | None = None, slurm: s
         from aiohttp import web
         from textual_serve.server import Server
     except ImportError:
-        complain("serving needs textual-serve: pip install 'ddpmon[serve]'")
+        complain("serving needs textual-serve: pip install textual-serve")
         return USAGE
     try:
         _check(target, ssh, slurm)

@@ -31,7 +31,7 @@ def simulate(store: str | None, *, ranks: int, hosts: int | None, processes: int
         complain(str(error))
         return USAGE
     if target is None and importlib.util.find_spec("torch") is None:
-        complain("hosting a store needs torch, which is not installed: pip install 'ddpmon[torch]', or use --store URL")
+        complain("hosting a store needs torch, which is not installed: pip install torch, or use --store URL")
         return USAGE
     try:
         return _publish(plan, target)

@@ -342,8 +342,10 @@ class StepAssembler:
         self._open.buckets = _kept(self._open.buckets, event[1])
 
     def _on_allreduce(self, event: Event) -> None:
-        if self._pending is not None:
-            self._pending.allreduce_ms = event[1]
+        """DDP's logger tells the window of the step before the one that has just finished, if that was not fetched."""
+        record = self.finished[-1] if self.finished else self._pending
+        if record is not None:
+            record.allreduce_ms = event[1]
 
     def _on_collected(self, event: Event) -> None:
         if self._pending is not None:

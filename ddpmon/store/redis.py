@@ -302,7 +302,7 @@ def load_redis() -> Any:
     try:
         import redis
     except ImportError:
-        raise StoreUnavailable("a redis:// store needs redis-py: pip install 'ddpmon[redis]'") from None
+        raise StoreUnavailable("a redis:// store needs redis-py: pip install redis") from None
     return redis
 
 

@@ -169,3 +169,14 @@ def test_progress_is_the_jobs_own_count_and_an_eta_takes_two_looks() -> None:
     assert progress.step == 20
     progress.take(3, None, now=7.0)
     assert (progress.step, progress.total, progress.eta_s()) == (3, None, None)
+
+
+def test_the_window_that_the_logger_tells_belongs_to_the_step_before() -> None:
+    log, column = recorder(), STEP_COLUMNS.index("allreduce")
+    replay = StepAssembler(log)
+    take(log, range(4))
+    log.put("allreduce", 2.5)  # at the sync point of step 3: DDP's logger takes a step in at the next forward
+    take(log, range(4, 6))
+    replay.drain()
+    found = {row.step: row.values[column] for row in rows(replay)}
+    assert [step for step, value in found.items() if value == 2.5] == [2]

@@ -10,6 +10,7 @@ import copy
 import os
 import pickle
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,7 @@ from ddpmon.autoattach.running import watch_running
 from tests.probe.probe_stage import folder, leave
 
 FIRST_ASKED, LATER = 10, 30
+STEP_S = 0.01  # so long a step takes at least: a reader that is held up for a second still finds the first ones
 ROUNDS = ("switched off", "rank 0 alone", "all")  # DDPMON=0 is set meanwhile, and the model is copied; and so on
 
 
@@ -63,6 +65,7 @@ def main() -> None:
     askings = Askings(model, rank) if "by-itself" in sys.argv else None
     over, own = torch.zeros(1), dist.new_group([0])
     while not over.item():
+        time.sleep(STEP_S)
         if askings is not None:
             askings.before(step)
         if rank == 0:

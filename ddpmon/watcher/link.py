@@ -102,7 +102,7 @@ class StoreLink:
 
     def stand(self, feed: Feed) -> None:
         """The store has answered: say whether the run lives, or is a memory that the store keeps."""
-        run, now = feed.run, time.monotonic()
+        run, now = feed.run, feed.read_at  # what this watcher has taken since then is no silence of the ranks
         ages, silences = run.ages(now), run.silences(now)
         over, is_mute = run_end.is_over(run, silences), run_end.is_over(run, silences, SILENT_S)
         fate = self._fate(run) if is_mute else None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
 
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.simulate.plan import Plan
-from ddpmon.snapshot import tells_the_same
+from ddpmon.snapshot import Link, tells_the_same
 from ddpmon.store.base import Through
 from ddpmon.store.connect import Target
 from ddpmon.store.discovery import Announcement, PastRun
@@ -24,6 +26,7 @@ from ddpmon.watcher.way import Fate
 from tests.external_runs import RANKS, MadeRun
 from tests.live import watch_until
 from tests.made_frames import run_info
+from tests.made_store import MadeStore
 from tests.recording.made_recordings import simulated
 from tests.store.half_open import Gate
 from tests.store.served import ALONE, HOME, begin, end, serve
@@ -198,3 +201,13 @@ def test_a_rank_0_that_dies_during_the_look_is_restarted_and_not_killed(monkeypa
     known = PastRun(id=run.info.run_id, state="restarting", restart=0, max_restarts=3)
     monkeypatch.setattr(run_end, "past_runs", lambda: [known] if looked else [])
     assert run_end.fate_here(run) == Fate("restarting", "attempt 2 of 4")
+
+
+def test_what_the_watcher_takes_after_reading_is_no_silence_of_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 30.0)  # the verdicts on what was read took so long
+    monkeypatch.setattr("ddpmon.watcher.link.time", later)
+    made = MadeStore()
+    made.begin()
+    with closing(Observer(made.url)) as observer:
+        assert observer.tick().link == Link("live")
+    made.close()

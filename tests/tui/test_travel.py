@@ -69,10 +69,20 @@ def test_many_keys_lead_where_each_would_and_cost_one_way(recorded: Path) -> Non
 
 def test_a_moment_that_arrives_in_one_packet_is_gone_to(recorded: Path) -> None:
     async def act(watched: Watched) -> None:
+        def step() -> int | None:
+            run = watched.app.picture.snapshot.run
+            return None if run is None else run.step
+
         await watched.until_shown("REPLAY running")
+        end = step()
+        await watched.press("t", *"step", "space", *"50", "enter")
+        await watched.until(lambda: step() != end)
+        asked = step()
+        await watched.press("end")
+        await watched.until(lambda: step() == end)
         send(watched, "tstep 59<0\n2")
         await watched.until_shown("─ timeline")
-        await watched.until(lambda: (run := watched.app.picture.snapshot.run) is not None and run.step in (50, 51, 52))
+        await watched.until(lambda: step() == asked)
 
     watch(Replay(recorded), act)
 

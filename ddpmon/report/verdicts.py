@@ -155,11 +155,8 @@ def marked_ranks(findings: Sequence[Finding], floor: Severity = "info") -> dict[
 
 
 def late_ranks(findings: Sequence[Finding]) -> list[int]:
-    """The ranks that lasting findings call late: the others, that every rank is compared with, are without them.
-
-    So it is for verdicts, too. Where nobody is left, the others are all other ranks.
-    """
-    late = (each for each in firing(findings) if KINDS[each.kind].late or each.kind == "uneven_work")
+    """The ranks that lasting findings call late. No rank is compared with them if any others are left."""
+    late = (each for each in firing(findings) if KINDS[each.kind].late)
     return sorted({rank for finding in late for rank in finding.ranks})
 
 

@@ -105,7 +105,7 @@ ROWS = (
         120.0,
         "cost of each NVML call, UUID, processes, Xid events, memory outside torch; small kernels beside readings",
         "a reading is cheap and right, and disturbs nothing",
-        "a reading takes 50 ms, kernels are 5 % slower, UUIDs differ, or no Xid events",
+        "a reading takes 50 ms, kernels are 5 % slower in three of four turns, UUIDs differ, or no Xid events",
         "a simulated board's readings",
     ),
     Row(

@@ -1,7 +1,8 @@
 """Row 9: NVML on the real board: what each call costs, what it says, and whether it disturbs training.
 
 The GPUs of the host are read 30 times beside a busy device, each call of NVML timed; then 500 small kernels are
-launched again and again, with nobody reading, with a reading a second, and with one after the other. In a rehearsal a
+launched again and again in turns: blocks in which nobody reads, with a reading a second, and with one after the other.
+What a block takes more than the one without readings before it is given as a median with quartiles. In a rehearsal a
 simulated NVML is read, where there is a C compiler. On a GPU 45 s.
 
     python bench/gpu/row_nvml.py [--rehearse]
@@ -32,10 +33,10 @@ from tests.fake_nvml.build import SimulationError, build, environment
 from tests.fake_nvml.scenario import Scenario, SimulatedGpu, SimulatedProcess
 
 _READS, _REHEARSED_READS = 30, 12
-_PACE_S = 6.0
+_PACE_S, _TURNS = 1.2, 7  # a block: long enough for a reading; how often all three kinds take their turn
 _KERNELS = 500
 _MOST_MS = 50.0  # a reading: 5 % of a second, of a thread that is not the training's
-_DISTURBED = 1.05  # of the median time of 500 kernels, with a reading a second
+_SLOWER = 5.0  # percent, of 500 kernels beside a reading a second: what three of four turns exceed is no noise
 GIB = 1 << 30
 
 
@@ -76,8 +77,8 @@ def read_often(sensor: GpuSensor, reads: int, busy: Any) -> tuple[list[float], G
     return walls, found[0] if found else None
 
 
-def pace_ms(sensor: GpuSensor, pause_s: float | None) -> tuple[float, float]:
-    """Median and 99th percentile of the time of many small kernels, beside readings with a pause between them."""
+def pace_ms(sensor: GpuSensor, pause_s: float | None) -> float:
+    """Median time of many small kernels in one block, beside readings with a pause between them."""
     import torch
 
     over, y = threading.Event(), torch.zeros(64, device="cuda")
@@ -97,7 +98,18 @@ def pace_ms(sensor: GpuSensor, pause_s: float | None) -> tuple[float, float]:
         times.append(1e3 * (time.perf_counter() - began))
     over.set()
     reader.join()
-    return statistics.median(times), statistics.quantiles(times, n=100)[98]
+    return statistics.median(times)
+
+
+def disturbance(sensor: GpuSensor, figures: Figures) -> list[str]:
+    """How much slower small kernels are beside readings, in turns; returns what is wrong."""
+    turns = [(pace_ms(sensor, None), pace_ms(sensor, 1.0), pace_ms(sensor, 0.0)) for _ in range(_TURNS)]
+    figures.put({f"{_KERNELS} kernels, nobody reads, ms": statistics.median(alone for alone, _, _ in turns)})
+    least = 0.0
+    for at, how in ((2, "after the other"), (1, "a second")):
+        least, middle, most = statistics.quantiles((100 * (turn[at] / turn[0] - 1) for turn in turns), n=4)
+        figures.say(f"kernels beside one reading {how}: {middle:+.1f} % [{least:+.1f} .. {most:+.1f}]")
+    return [] if least <= _SLOWER else [f"a reading a second slows small kernels by {least:.0f} % or more"]
 
 
 def on_gpu(figures: Figures) -> list[str]:
@@ -123,14 +135,8 @@ def on_gpu(figures: Figures) -> list[str]:
     outside = None if gpu.memory_used is None else (gpu.memory_used - held) / GIB
     figures.put({"bytes outside torch, GiB": outside, "crowded": is_crowded(gpu, foreign)})
     figures.put({"our process is hidden": is_hidden(gpu, [0], {os.getpid(): 0}), "processes": gpu.process_count})
-    paces = {"nobody reads": pace_ms(sensor, None), "once a second": pace_ms(sensor, 1.0)}
-    paces |= {"one after the other": pace_ms(sensor, 0.0), "nobody reads, again": pace_ms(sensor, None)}
-    figures.put({f"{_KERNELS} kernels, {how}, ms": ms for how, (ms, _) in paces.items()})
-    figures.put({f"{_KERNELS} kernels, {how}, 99 % ms": ms for how, (_, ms) in paces.items()})
-    alone = min(paces["nobody reads"][0], paces["nobody reads, again"][0])
-    slower = paces["once a second"][0] / alone
-    figures.say(f"kernels beside a reading a second: {100 * (slower - 1):+.1f} %; outside torch {outside or 0:.1f} GiB")
-    wrong += [] if slower <= _DISTURBED else [f"a reading a second slows small kernels by {100 * (slower - 1):.0f} %"]
+    figures.say(f"outside torch {outside or 0:.1f} GiB")
+    wrong += disturbance(sensor, figures)
     wrong += [] if uuid == gpu.uuid else [f"torch calls the GPU {uuid}, NVML {gpu.uuid}"]
     return wrong + (["another's memory is suspected"] if is_crowded(gpu, foreign) else [])
 

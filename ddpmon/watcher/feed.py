@@ -30,6 +30,7 @@ from ddpmon.schema import (
 )
 from ddpmon.store.base import MOST_ANSWER_BYTES, MOST_VALUE_BYTES, history_key, host_key, node_key, rank_key
 from ddpmon.store.signed import CheckedStore
+from ddpmon.watcher.pace import Pace
 from ddpmon.watcher.tap import Tap
 
 RANKS_AT_ONCE = 2048  # that every tick reads
@@ -90,7 +91,7 @@ class Feed:
     Attributes:
         run: all that has been read.
         read_at: when it was read last, on the monotonic clock in seconds.
-        is_complete: whether every rank has been read since this was true last; of many ranks at every other tick.
+        is_complete: whether every rank has been read since this was true last; of many ranks as often as `Pace` says.
             It is false until all histories have been read: a verdict would not know the past.
         unread_histories: the ranks of which no history has been read yet.
     """
@@ -110,7 +111,8 @@ class Feed:
         self._writers: set[int] = set()  # whose host frames have been seen
         self._turned_at = np.inf  # when all host frames were read last
         self._ended = self._ticks = 0
-        self._is_large = info.world_size > RANKS_AT_ONCE
+        self._pace = Pace() if info.world_size > RANKS_AT_ONCE else None
+        self._is_turn = True
         self.unread_histories = info.world_size
         self.is_complete = False
 
@@ -134,6 +136,7 @@ class Feed:
         if self._ticks or run.info.world_size <= _HISTORIES_FIRST:
             self._read_histories(store)
         self._ticks += 1
+        self._is_turn = self._pace is None or self._pace.is_turn(counts=not self.unread_histories)
         writers = self._due_writers(focus)
         self.read_at = time.monotonic()
         waiting = [*self._host_rows(store, writers)]
@@ -192,15 +195,15 @@ class Feed:
             yield frames
 
     def _due_writers(self, focus: int | None) -> list[int]:
-        """The ranks whose host frames are read now: of many ranks all at every other tick, and else that of `focus`.
+        """The ranks whose host frames are read now: all, of many ranks in turns, and between these that of `focus`.
 
-        All at once, so that what is drawn of all of them is worked out at every other tick, too.
+        All at once, so that what is drawn of all of them is worked out in turns, too.
         """
         known = _writers(self.run)
-        if self._is_large and self._ticks % RANK_TURNS:
-            known &= set() if focus is None else {int(self.run.latest.writer[focus])}
-        else:
+        if self._is_turn:
             self._turned_at = time.monotonic()
+        else:
+            known &= set() if focus is None else {int(self.run.latest.writer[focus])}
         return sorted(known)
 
     def _wanted(self, waiting: Sequence[HostRows], writers: Sequence[int], focus: int | None) -> list[int]:
@@ -223,7 +226,7 @@ class Feed:
         due[0] = True
         wanted: list[int] = np.flatnonzero(due).tolist()
         if len(wanted) <= RANKS_AT_ONCE:
-            self.is_complete = not self._is_large or self._ticks % RANK_TURNS == 0
+            self.is_complete = self._is_turn
         else:
             wanted = [rank for rank in self._ranks.next(focus) if due[rank]]
             self.is_complete = self._ranks.is_complete

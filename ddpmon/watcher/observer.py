@@ -79,7 +79,8 @@ class Observer:
             if link.store is not None and link.feed is not None:
                 self._read(link.store, link.feed)
                 has_read, is_settled = True, not link.feed.unread_histories
-                link.stand(link.feed)
+                if link.feed.is_complete or link.feed.unread_histories or link.state.state != "live":
+                    link.stand(link.feed)  # else only a part of the ranks has been asked
         except StoreSilent as error:
             link.fall_silent(error)
         except StoreUnavailable as error:

@@ -57,6 +57,7 @@ def test_a_writer_that_vanishes_does_not_shift_the_turns_of_the_others(
         return plain(keys)
 
     monkeypatch.setattr(store, "get_many", noted)
+    monkeypatch.setattr("ddpmon.watcher.pace.process_time", lambda: 0.0)  # cheap, though ticks come without a pause
     feed, checked = Feed(run_info(10)), CheckedStore(store, Checks(None))
     for tick in range(10):
         if tick == 3:

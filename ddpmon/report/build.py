@@ -144,6 +144,9 @@ def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | No
     compared = run.finished_steps(RECENT, run.keeping_up(run.taking_part()))
     late = np.zeros(len(latest.step), np.bool_) if late is None else late
     work = run.finished.compared(compared, run.restarts, run.out_of_step(), late)
+    work_ms, alone = work.work_ms.copy(), np.flatnonzero(np.isnan(work.work_ms))
+    if alone.size:
+        work_ms[alone] = run.recent.work(alone)
     return Ranks(
         host=places.host,
         state=tuple(state),
@@ -159,7 +162,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | No
         age_s=ages,
         loss=recent["loss"],
         step_ms=recent["duration"],
-        work_ms=np.where(np.isnan(work.work_ms), recent["work"], work.work_ms),
+        work_ms=work_ms,
         exposed_ms=recent["exposed"],
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from ddpmon.run.rings import F32, I64, Rings
 
 # Taken apart, since glibc maps what has 2 MiB by itself, and fresh pages take longer than the copy.
 _TIMES, _LOGGED = ("duration", "work", "wait", "exposed"), ("loss", "samples", "tokens")
+_OF_STEP = ("duration", "work", "loss", "waiting", "samples", "tokens")  # one figure of the job a step
 _PAUSE_MS, _PAUSE_STEPS = 500.0, 10.0  # and so many usual steps, as `PAST_PAUSES` of the rules has them
 F64 = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -70,10 +71,13 @@ class Finished:
     def __init__(self, rings: Rings) -> None:
         self._rings = rings
         self._known: dict[str, tuple[tuple[bytes, bytes, int], object]] = {}
+        self._life: tuple[bytes, int] | None = None  # the ranks and their processes that `_by_step` is of
+        self._by_step: dict[int, F64] = {}
 
     def job(self, steps: I64, alive: Flags, restarts: int) -> JobFigures:
         """The figures of the job over these steps, which all ranks in `alive` [world] have finished."""
-        return self._once("job", (steps.tobytes(), alive.tobytes(), restarts), lambda: self._job(steps, alive))
+        life = alive.tobytes(), restarts
+        return self._once("job", (steps.tobytes(), *life), lambda: self._job(steps, alive, life))
 
     def compared(self, steps: I64, restarts: int, out_of_step: Flags, late: Flags) -> ComparedWork:
         """The work of the ranks over these steps, and by how much it exceeds the median of the others'.
@@ -96,37 +100,47 @@ class Finished:
             known = self._known[name] = key, work_out()
         return known[1]  # type: ignore[return-value]  # each name has one type
 
-    def _job(self, steps: I64, alive: Flags) -> JobFigures:
+    def _job(self, steps: I64, alive: Flags, life: tuple[bytes, int]) -> JobFigures:
         who = np.flatnonzero(alive)
-        take = {name: table for some in (_TIMES, _LOGGED) for name, table in self._named(some, steps, who)}
-        duration = row_medians(take["duration"].T)
+        of = self._of_steps(steps, who, life)
+        duration = of["duration"]
         pauses = paused_steps(self._rings, steps, who) | (duration > _unnamed_pause_ms(duration))
         pauses[1:] |= pauses[:-1]
         counted = duration if pauses.all() else np.where(pauses, np.nan, duration)
-        exposed_least = take["exposed"].min(axis=0, initial=np.inf) if steps.size else np.empty(0)
-        waiting = take["wait"].sum(axis=0) / max(1, len(take["wait"])) - np.minimum(
-            exposed_least, take["wait"].min(axis=0, initial=np.inf)
-        )
         return JobFigures(
             step_ms=median(duration),
             mean_ms=_share(counted, np.isfinite(duration)),
-            samples=_per_step(take["samples"]),
-            tokens=_per_step(take["tokens"]),
-            loss=_newest(row_medians(take["loss"].T)),
-            efficiency=_share(row_medians(take["work"].T), counted),
-            waiting=_share(np.maximum(0, waiting), counted) if len(who) > 1 or len(self._rings.last) == 1 else math.nan,
+            samples=median(of["samples"]),
+            tokens=median(of["tokens"]),
+            loss=_newest(of["loss"]),
+            efficiency=_share(of["work"], counted),
+            waiting=_share(of["waiting"], counted) if len(who) > 1 or len(self._rings.last) == 1 else math.nan,
         )
 
-    def _named(self, names: tuple[str, ...], steps: I64, who: I64) -> Iterable[tuple[str, F32]]:
-        """Each of these columns, and what these ranks have on record of it at these steps."""
-        return zip(names, self._rings.takes(names, steps, who), strict=True)
+    def _of_steps(self, steps: I64, who: I64, life: tuple[bytes, int]) -> Mapping[str, F64]:
+        """The figures of the job, one a step; worked out once for each step, as long as it is the same `life`."""
+        known = self._by_step if self._life == life else {}
+        new = np.array([step for step in steps.tolist() if step not in known], np.int64)
+        known |= zip(new.tolist(), self._work_out(new, who).T, strict=True)
+        self._life, self._by_step = life, {step: known[step] for step in steps.tolist()}
+        table = np.array([*self._by_step.values()]).reshape(-1, len(_OF_STEP))
+        return dict(zip(_OF_STEP, table.T, strict=True))
+
+    def _work_out(self, steps: I64, who: I64) -> F64:
+        """[len(_OF_STEP), steps] what the figures of the job are made of."""
+        duration, work, wait, exposed = self._rings.takes(_TIMES, steps, who)
+        loss, samples, tokens = self._rings.takes(_LOGGED, steps, who)
+        waited = wait.sum(axis=0) / max(1, len(who))
+        waiting = np.maximum(0, waited - np.minimum(*(table.min(axis=0, initial=np.inf) for table in (exposed, wait))))
+        medians = [row_medians(table.T) for table in (duration, work, loss)]
+        return np.array([*medians, waiting, _together(samples), _together(tokens)], np.float64)
 
     def _compared(self, steps: I64, out_of_step: Flags, late: Flags) -> ComparedWork:
-        work = self._rings.take("work", steps).astype(np.float64)
+        work = self._rings.take("work", steps)
         work[out_of_step] = np.nan
         if not steps.size:
             return ComparedWork(*np.full((2, len(work)), np.nan))
-        usual = row_medians(work)
+        usual = row_medians(work).astype(np.float64)
         return ComparedWork(usual, lateness_beside(usual[:, None], late).late[:, 0])
 
 
@@ -142,10 +156,9 @@ def _share(part: NDArray[Any], whole: NDArray[Any]) -> float:
     return float(part[known].sum(dtype=np.float64)) / total if total > 0 else math.nan
 
 
-def _per_step(logged: NDArray[np.float32]) -> float:
-    """What all ranks together have logged in a step, median over those [ranks, steps] in which any has; else NaN."""
-    logged = logged[:, ~np.isnan(logged).all(axis=0)]
-    return median(np.nansum(logged, axis=0)) if logged.size else math.nan
+def _together(logged: F32) -> F64:
+    """[steps] what all ranks together have logged in each step of [ranks, steps]; NaN where none has."""
+    return np.where(np.isnan(logged).all(axis=0), np.nan, np.nansum(logged, axis=0))
 
 
 def _newest(values: F64) -> float:

@@ -13,7 +13,7 @@ from ddpmon.run.recent import RECENT
 from ddpmon.run.rings import I64, Rings
 
 MOST_RESTARTS = 16  # that are remembered, and drawn; chosen, not measured
-_PEERS = 64  # ranks that tell how long a step of the job takes
+_PEERS = 16  # ranks that tell how long a step of the job takes; a step ends for all of them together
 Flags = NDArray[np.bool_]
 Restarts = deque[tuple[int, int, int]]  # the step that the run was at, how many ranks, the first of them
 

@@ -45,12 +45,12 @@ def _around_middle(values: Array) -> tuple[Array, Array]:
     middle = values.shape[1] // 2
     odd = values.shape[1] % 2 == 1
     if values.shape[1] <= _SHORTEST and len(values) >= _MANY:
-        columns = [*values.T]
+        columns = [*np.array(values.T, order="C")]
+        spare = np.empty_like(columns[0])
         for low, high in _comparisons(len(columns)):
-            columns[low], columns[high] = (
-                np.minimum(columns[low], columns[high]),
-                np.maximum(columns[low], columns[high]),
-            )
+            np.minimum(columns[low], columns[high], out=spare)
+            np.maximum(columns[low], columns[high], out=columns[high])
+            columns[low], spare = spare, columns[low]
         return columns[middle - 1 + odd], columns[middle]
     if values.shape[1] <= _SHORT:
         ordered = np.sort(values, axis=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,8 +12,7 @@ from ddpmon.run.rings import F32, I64, Rings
 from ddpmon.schema import PHASES
 
 RECENT = 20  # steps behind every median on the screen
-MEDIANS = ("duration", "work", "exposed", "barrier", "wait", "allreduce", *PHASES)
-_COLUMNS = (*MEDIANS, "loss")
+_COLUMNS = ("duration", "exposed", "barrier", "wait", "allreduce", *PHASES, "loss")
 F64 = NDArray[np.float64]
 
 
@@ -30,21 +31,29 @@ class Recent:
         rows = np.flatnonzero(self._rings.touched)
         self._rings.touched[rows] = False
         if rows.size:
-            self._take(rows, self._newest(rows))
+            self._take(rows)
         return {name: figures.copy() for name, figures in self._figures.items()}
 
-    def _take(self, rows: I64, tables: list[F32]) -> None:
-        """Work out the figures of these ranks from a [rows, 20] table of newest values a column."""
-        for name, values in zip(_COLUMNS, tables, strict=True):
+    def work(self, rows: I64) -> F64:
+        """[len(rows)] the median work of these ranks."""
+        return row_medians(self._newest(("work",), rows)[0])
+
+    def _take(self, rows: I64) -> None:
+        """Work out the figures of these ranks anew."""
+        waits_apart = not self._rings.is_nothing("barrier")
+        names = [name for name in _COLUMNS if name != "wait" or waits_apart]
+        for name, values in zip(names, self._newest(names, rows), strict=True):
             if self._rings.is_uniform(name):
                 self._figures[name][rows] = values[:, -1]
             else:
-                self._figures[name][rows] = row_medians(values) if name in MEDIANS else _last_known(values)
+                self._figures[name][rows] = _last_known(values) if name == "loss" else row_medians(values)
+        if not waits_apart:
+            self._figures["wait"][rows] = self._figures["exposed"][rows]
         unseen = rows[np.isnan(self._figures["allreduce"][rows])]  # on a GPU it is sampled once in a hundred steps
         if unseen.size:
             self._figures["allreduce"][unseen] = self._newest_known("allreduce", unseen)
 
-    def _newest(self, rows: I64) -> list[F32]:
+    def _newest(self, names: Sequence[str], rows: I64) -> list[F32]:
         """A [rows, 20] table a column: the newest steps on record, oldest first; NaN before a rank's first."""
         rings = self._rings
         steps = rings.last[rows] - np.arange(RECENT - 1, -1, -1)[:, None]
@@ -55,7 +64,7 @@ class Recent:
             newest = np.argsort(rings.step[rows[holes]], axis=1)[:, -RECENT:].T
             cells[:, holes] = rings.cells(rows[holes], newest)
             known[:, holes] = rings.steps_in(cells[:, holes]) >= 0
-        tables = rings.values_in(_COLUMNS, cells)
+        tables = rings.values_in(names, cells)
         if not known.all():
             tables = [np.where(known, table, np.float32(np.nan)) for table in tables]
         return [table.T for table in tables]

@@ -15,6 +15,9 @@ STEPS = 512
 # ranks, and of 4,096 ranks a sixteenth is sorted. Chosen, not measured.
 MOST_RANKS = 256
 TYPICAL = ("duration", "allreduce", "loss")
+# Of steps that are worked out together. Their tables have less than 2 MiB: glibc maps larger ones by themselves, and
+# fresh pages take longer than the work.
+_CELLS_AT_ONCE = 1 << 17
 SPARE = 32  # steps that a table has room for beyond the newest one: 0.5 MB at 4,096 ranks. Chosen, not measured.
 _FIGURES = 4 + len(TYPICAL)  # a step: base, ranks known, the worst lateness and whose it is, and the typical figures
 F64 = NDArray[np.float64]
@@ -105,6 +108,12 @@ class StepMap:
 
     def _work_out(self, steps: I64, column: str) -> tuple[F32, F64]:
         """Of these steps the tables [1 or 2, steps, world] and the figures [_FIGURES, steps]."""
+        at_once = max(1, _CELLS_AT_ONCE // len(self._heard))
+        parts = [self._work_out_part(steps[at : at + at_once], column) for at in range(0, len(steps) or 1, at_once)]
+        tables, figures = zip(*parts, strict=True)
+        return np.concatenate(tables, axis=1), np.concatenate(figures, axis=1)
+
+    def _work_out_part(self, steps: I64, column: str) -> tuple[F32, F64]:
         work, wait, *shown = self._rings.takes(("work", "wait", *([column] if column else [])), steps)
         if self._apart.any():
             work[self._apart] = wait[self._apart] = np.nan

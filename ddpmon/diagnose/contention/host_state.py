@@ -127,13 +127,14 @@ class Members:
         counted = (latest.processes_seen, len(run.states), len(run.nodes))
         if counted == self._counted:
             return
-        self._counted, self._on = counted, {}
+        self._counted = counted
         self.node_of = np.full(len(run.ranks), -1)
         for node in run.nodes:
             ranks = run.ranks_on(node)
-            self._on[node] = [(rank, latest.pid[rank], latest.gpu_uuid[rank]) for rank in ranks]
+            there = [(rank, latest.pid[rank], latest.gpu_uuid[rank]) for rank in ranks]
             self.node_of[[*ranks]] = node
-        self._all = {node: _presence(run, self._on[node], run.states, None) for node in run.nodes}
+            if self._on.get(node) != there:
+                self._on[node], self._all[node] = there, _presence(run, there, run.states, None)
 
     def first(self, node: int) -> int | None:
         """One of the ranks on a host, None where there is none."""

@@ -42,10 +42,11 @@ def _seconds_between(series: Series, step: int, newest: float) -> float | None:
     """How long the steps after `step` up to `newest` have taken; None where no step's time is known."""
     ends = np.append(series.step[1:], max(newest + 1.0, series.step[-1]))
     later = np.clip(np.minimum(ends, newest + 1.0) - np.maximum(series.step, step + 1), 0, None)  # steps of each point
-    known = series.step_ms[np.isfinite(series.step_ms)]
-    if not known.size:
+    step_ms, known = series.step_ms, np.isfinite(series.step_ms)
+    if not known.any():
         return None
-    step_ms = np.where(np.isfinite(series.step_ms), series.step_ms, np.median(known))
+    if not known.all():
+        step_ms = np.where(known, step_ms, np.median(step_ms[known]))
     return float((later * step_ms).sum() / 1e3)
 
 

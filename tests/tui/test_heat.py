@@ -189,6 +189,21 @@ def test_a_group_of_ranks_shows_its_worst_and_noise_stays_calm() -> None:
     assert (np.delete(grid.levels, row, axis=0) <= 1).all()
 
 
+def test_a_table_that_lies_in_memory_by_step_is_folded_as_one_that_lies_by_rank() -> None:
+    work = 100 * np.random.default_rng(2).normal(1, 0.3, (64, 50))
+    heat = heat_of(work)
+    scattered = tuple(f"node{rank % 16}" for rank in range(64))
+    for hosts in ((), scattered):
+        bands = share_out(alone(64), hosts, 4, halves=False)
+        by_rank, by_step = (
+            quantise(replace(heat, values=np.array(heat.values, order=order)), 50, bands).levels for order in ("C", "F")
+        )
+        assert len(by_rank) < 16
+        worst = quantise(heat, 50, share_out(alone(64), (), 64, halves=False)).levels
+        assert by_rank[0].tolist() == worst[bands.ranks(0)].max(axis=0).tolist()
+        assert np.array_equal(by_rank, by_step)
+
+
 def grid_size(ranks: int) -> int:
     size = share_out(alone(ranks), (), 20, halves=True).size
     assert size % 8 == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,6 +64,23 @@ def test_ticks_are_as_many_rows_apart_and_their_labels_differ(rows: int) -> None
         scale = scale_of(curve, rows)
         assert scale is not None
         assert scale.high - scale.low <= 2 * max(high - low, high / 10), "half of the room at most stays empty"
+
+
+def test_a_plot_is_drawn_again_whatever_of_its_curve_is_new() -> None:
+    step, flat = np.arange(400.0), np.full(400, 40.0)
+    curve = Curve("wait", "40", step, flat, flat - 9, flat + 9, onsets=(50,), times=((200, "12:00:00"),), floor=0.0)
+    drawn = text_of(plot_lines(curve, 90, 12, make_look()))
+    spike = np.where(step == 300, 90.0, 40.0)
+    news: list[dict[str, Any]] = [
+        {"value": spike},
+        {"high": spike + 9},
+        {"step": step + 7},
+        {"times": ((200, "12:00:01"),)},
+    ]
+    news += [{"remark": "41"}, {"onsets": (90,)}, {"floor": -500.0}, {"is_filled": True}]
+    for new in news:
+        assert text_of(plot_lines(replace(curve, **new), 90, 12, make_look())) != drawn, new
+    assert text_of(plot_lines(replace(curve, value=flat.copy()), 90, 12, make_look())) == drawn
 
 
 def test_beside_a_band_a_line_in_ascii_has_one_mark_a_column() -> None:

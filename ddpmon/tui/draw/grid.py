@@ -123,12 +123,19 @@ def quantise(heat: Heat, columns: int, bands: Bands, named: Ints | None = None) 
 
 
 def _folded(values: F32, bands: Bands) -> F32:
-    """[bands, W] the largest of each band's ranks."""
+    """[bands, W] the largest of each band's ranks.
+
+    Which way is fast depends on what lies side by side in memory: all ranks of a step, or all steps of a rank. The
+    other way takes twelve times as long, and picking ranks of tables that lie by step seventeen times.
+    """
+    lies_by_step = values.strides[0] < values.strides[1]
     if not np.array_equal(bands.order, np.arange(len(values))):
-        values = values[bands.order]
-    if bands.folded:  # band by band: many times as fast as reduceat along this axis
-        values = np.stack([np.fmax.reduce(band, axis=0) for band in np.split(values, bands.starts[1:])])
-    return values
+        values = values.T.take(bands.order, axis=1).T if lies_by_step else values[bands.order]
+    if not bands.folded:
+        return values
+    if lies_by_step:
+        return np.fmax.reduceat(values, bands.starts, axis=0)
+    return np.stack([np.fmax.reduce(band, axis=0) for band in np.split(values, bands.starts[1:])])
 
 
 def _leave_open(percent: F32, values: F32, bands: Bands, named: Ints) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -27,6 +28,7 @@ from ddpmon.tui.view_state import ViewState
 
 TALLEST = 3  # lines a rank, where there is room
 FEW_LINES = 12  # that a map of a few ranks takes at most, beside other things
+_KEPT = 64  # lines, more than a map has: most stay the same until a column is full
 WIDE = 100  # cells from which on the axis has times of day
 _LEGENDS = (slice(0, None), slice(1, None), slice(1, None, 2))  # the stops that are named: all, or fewer
 
@@ -191,7 +193,11 @@ def _rows(
     step = 2 if bands.halves else 1
     lines = []
     for band in range(0, len(bands.starts), step):
-        cells = [_halves(grid.levels[band : band + 2], look)] if bands.halves else _tall(grid, band, lines_of, look)
+        cells = (
+            [_halves(grid.levels[band : band + 2].tobytes(), len(grid.at), look)]
+            if bands.halves
+            else _tall(grid, band, lines_of, look)
+        )
         here = cursor is not None and band <= cursor.band < band + step
         first = band + int(named[band : band + step].argmax())
         label = bands.label_of(cursor.band if here and cursor is not None else first, marked > 0)
@@ -257,10 +263,11 @@ def _unknown(length: int, before: int, after: int, look: Look) -> Line:
     return [said, Segment(look.glyphs.wait * dashes + " " * after, look.faint)]
 
 
-def _halves(pair: Levels, look: Look) -> Line:
-    """Two bands a line: the upper as foreground, the lower as background of a half block."""
-    upper = pair[0].astype(np.int64)
-    lower = pair[1].astype(np.int64) if len(pair) > 1 else np.full_like(upper, MISSING)
+@lru_cache(maxsize=_KEPT)
+def _halves(levels: bytes, columns: int, look: Look) -> Line:
+    """Two bands a line, or the last one alone: the upper as foreground, the lower as background of a half block."""
+    pair = np.frombuffer(levels, np.uint8).reshape(-1, columns).astype(np.int64)
+    upper, lower = pair[0], pair[1] if len(pair) > 1 else np.full_like(pair[0], MISSING)
     line: Line = []
     for both, length in _runs(upper * 256 + lower):
         over, under = divmod(both, 256)

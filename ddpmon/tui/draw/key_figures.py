@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from rich.segment import Segment
@@ -52,8 +53,7 @@ def figures_line(picture: ViewState, width: int) -> Line:
 
 def spark(values: Floats, cells: int, look: Look) -> str:
     """A course in so many cells, from the lowest to the highest of the eight heights; blank where nothing is known."""
-    parts = np.array_split(values, cells) if len(values) >= cells > 0 else [values[i : i + 1] for i in range(cells)]
-    means = [float(np.mean(part[np.isfinite(part)])) if np.isfinite(part).any() else math.nan for part in parts]
+    means = _means(values, cells)
     given = [mean for mean in means if math.isfinite(mean)]
     if not given:
         return " " * cells
@@ -61,6 +61,17 @@ def spark(values: Floats, cells: int, look: Look) -> str:
     span = max(high - low, CALM_SPAN * max(abs(high), abs(low)), 1e-12)
     top = len(look.glyphs.spark) - 1
     return "".join(look.glyphs.spark[round((m - low) / span * top)] if math.isfinite(m) else " " for m in means)
+
+
+def _means(values: Floats, cells: int) -> list[float]:
+    """The mean of each of so many parts of nearly one length, NaN where none is known; fewer values are their own."""
+    if len(values) < cells:
+        return [*values.tolist(), *[math.nan] * (cells - len(values))]
+    starts = np.arange(cells) * (len(values) // cells) + np.minimum(np.arange(cells), len(values) % cells)
+    known = np.isfinite(values)
+    sums = np.add.reduceat(np.where(known, values, 0.0), starts)
+    counts = np.add.reduceat(known, starts, dtype=np.float64)
+    return [total / count if count else math.nan for total, count in zip(sums.tolist(), counts.tolist(), strict=True)]
 
 
 def _figures(snapshot: Snapshot, look: Look, cells: int, width: int) -> list[Line]:
@@ -136,7 +147,7 @@ def _waited_for(snapshot: Snapshot, who: Sequence[int]) -> str:
     here: dict[str, list[int]] = {}
     for rank in who if host_of else ():
         here.setdefault(host_of[rank], []).append(rank)
-    sizes = Counter(host_of) if here else Counter[str]()
+    sizes = _sizes(host_of) if here else Counter[str]()
     hosts = [host for host, ranks in here.items() if host and 1 < len(ranks) == sizes[host]]
     whole = {rank for host in hosts for rank in here[host]}
     single = [rank for rank in who if rank not in whole]
@@ -145,3 +156,9 @@ def _waited_for(snapshot: Snapshot, who: Sequence[int]) -> str:
     named = ", ".join(hosts[:NAMED]) + (f" and {len(hosts) - NAMED} more hosts" if len(hosts) > NAMED else "")
     parts = [ranks, named] if who[0] in single else [named, ranks]
     return " and ".join(filter(None, parts))
+
+
+@lru_cache(maxsize=1)  # the ranks stay where they are
+def _sizes(hosts: tuple[str, ...]) -> Counter[str]:
+    """How many ranks each host has."""
+    return Counter(hosts)

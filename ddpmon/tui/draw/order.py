@@ -94,7 +94,7 @@ def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
     step = base_step_ms(snapshot) or _typical(ranks)
     late = np.where(np.isnan(ranks.lateness_ms), -np.inf, np.maximum(ranks.lateness_ms, 0.0))
     bucket = np.floor(late / max(step * CALM_SHARE, 1e-6))
-    return np.lexsort((np.arange(len(ranks)), -bucket, named, state)).astype(np.int64)
+    return np.lexsort((-bucket, named, state)).astype(np.int64)  # it keeps equals in rank order
 
 
 def _typical(ranks: Ranks) -> float:

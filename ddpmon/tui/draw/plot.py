@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,7 @@ QUARTERS = np.array(
 )
 GUTTER = 7
 AXIS_LEAST = 5  # lines of a plot from which on it has an axis
+_KEPT = 32  # plots, more than any view has: of thousands of ranks every other picture brings no new steps
 TIMED_WIDE = 70  # columns from which on the axis has more than one time of day
 
 
@@ -73,9 +75,9 @@ def _filled(low: Floats, high: Floats, every: Sequence[int], rows: int) -> Dots:
     return dots
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """One quantity over steps.
+    """One quantity over steps. Curves are equal where everything in them is, the values of each array included.
 
     Attributes:
         name: the panel's title.
@@ -109,9 +111,24 @@ class Curve:
     is_filled: bool = False
     is_cut: bool = False
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Curve) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(self._content())
+
+    def _content(self) -> tuple[object, ...]:
+        values = (getattr(self, each.name) for each in fields(self))
+        return tuple([value.tobytes() if isinstance(value, np.ndarray) else value for value in values])
+
 
 def plot_lines(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
     """Title, plot with a free column at its right, and the axis of steps where there is room for it."""
+    return [*_plotted(curve, width, height, look)]
+
+
+@lru_cache(maxsize=_KEPT)
+def _plotted(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
     rows, columns = height - 1 - (height >= AXIS_LEAST), width - GUTTER - 1
     span, scale = _span(curve), scale_of(curve, rows)
     lines = [_title(curve, scale, columns * _fine(look), width, look)]

@@ -217,6 +217,8 @@ def calm_sentence(snapshot: Snapshot) -> str:
         if snapshot.link.state == "gone":
             return f"nothing is known about the ranks: {snapshot.link.message}"
         return f"waiting: no rank has reported yet (run found at {run.source}, {count(run.world_size)} ranks expected)"
+    if any(pending.kind == "rank_failed" for pending in snapshot.pending):
+        return "ranks have failed because another one had ended; which one is known within some seconds"
     if run.world_size == 1:
         return "there is only one rank, so there is nothing to compare it with"
     if unread := _unread(snapshot):

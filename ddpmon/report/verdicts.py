@@ -154,6 +154,11 @@ def marked_ranks(findings: Sequence[Finding], floor: Severity = "info") -> dict[
     return marked
 
 
+def restarted_alone(findings: Sequence[Finding]) -> set[int]:
+    """The ranks that have restarted while others went on, so that they are at other steps."""
+    return {rank for each in firing(findings) if "restarted_alone" in each.evidence for rank in each.ranks}
+
+
 def late_ranks(findings: Sequence[Finding]) -> list[int]:
     """The ranks that lasting findings call late. No rank is compared with them if any others are left."""
     late = (each for each in firing(findings) if KINDS[each.kind].late)

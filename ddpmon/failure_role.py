@@ -24,7 +24,12 @@ def role_of(failure: Failure | None) -> Role:
     if failure is None:
         return "unknown"
     kind = failure.kind.rsplit(".", 1)[-1]
-    if kind in _INTERRUPTS or "SIGTERM" in failure.message:
+    if kind in _INTERRUPTS or is_terminated(failure):
         return "interrupt"
     is_broken = _CONNECTION.search(" ".join(failure.message.split())) is not None
     return "secondary" if kind in _BACKEND or (kind in _CARRIERS and is_broken) else "cause"
+
+
+def is_terminated(failure: Failure | None) -> bool:
+    """Whether SIGTERM ended a rank, which launchers send."""
+    return failure is not None and ("SIGTERM" in failure.message or failure.kind.rsplit(".", 1)[-1] == "SIGTERM")

@@ -105,6 +105,7 @@ class JobView:
     step_ms: float | None = None
     throughput: float | None = None
     throughput_unit: str = "steps/s"
+    throughput_ranks: int | None = None  # that it is of, where others are at other steps, None where it is of all
     loss: float | None = None
     sync_efficiency: float | None = None  # 0..1
     lost_to_waiting_pct: float | None = None
@@ -236,8 +237,7 @@ class Timeline:
         late_rank: [W] which rank that is, -1 for none.
         step_ms, allreduce_ms, loss: [W] medians over ranks.
         busbw_gb_s: [W] bus bandwidth, only with bucket detail.
-        marks: phases that the user named.
-        buckets: with bucket detail.
+        marks: phases that the user named. buckets: with bucket detail.
         restarts: (step that the run was at, how many ranks restarted on their own then, the first of them).
     """
 

@@ -23,11 +23,13 @@ class LiveRun:
         folder: where the discovery file and the log go.
         ranks: how many.
         arguments: the trainer's.
+        together: end the other ranks by SIGTERM when one has failed, as launchers do.
     """
 
-    def __init__(self, folder: Path, ranks: int, *arguments: str) -> None:
+    def __init__(self, folder: Path, ranks: int, *arguments: str, together: bool = True) -> None:
         self.log = folder / "training.log"
-        self.group = Group(ranks, "trainer", arguments, [self.log], environment={"XDG_RUNTIME_DIR": str(folder)})
+        environment = {"XDG_RUNTIME_DIR": str(folder)}
+        self.group = Group(ranks, "trainer", arguments, [self.log], environment=environment, together=together)
 
     def end(self) -> None:
         """Kill every rank."""
@@ -36,12 +38,12 @@ class LiveRun:
 
 @contextlib.contextmanager
 def live_run(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, ranks: int, *arguments: str
+    monkeypatch: pytest.MonkeyPatch, folder: Path, ranks: int, *arguments: str, together: bool = True
 ) -> Iterator[tuple[LiveRun, Observer]]:
     """A training and an observer that finds it by itself; both are gone at the end."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     monkeypatch.setattr("tempfile.tempdir", str(folder))  # where runs without XDG_RUNTIME_DIR are announced
-    run, observer = LiveRun(folder, ranks, *arguments), Observer(None)
+    run, observer = LiveRun(folder, ranks, *arguments, together=together), Observer(None)
     try:
         yield run, observer
     finally:

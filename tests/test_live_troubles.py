@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from troubles import CASES, FROM, RANKS, is_right
 
 pytest.importorskip("torch")
 from ddpmon.snapshot import Finding, Snapshot
-from tests.live import TINY, live_run, watch_until
+from tests.live import TINY, live_run, step_of, watch_until
 
 TROUBLES = {case.fault: case for case in CASES}
 
@@ -82,3 +84,17 @@ def test_data_that_ends_early_on_one_rank_is_no_hang(
 def test_the_first_loss_that_is_not_finite_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     finding, _ = told_of(monkeypatch, tmp_path, "nan", 2)
     assert (finding.severity, finding.since_step) == ("critical", FROM)
+
+
+def test_of_ranks_whose_connections_broke_the_one_that_was_killed_is_named_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with live_run(monkeypatch, tmp_path, 3, *TINY, "--steps=100000", together=False) as (run, observer):
+        snapshot = watch_until(observer, lambda s: step_of(s) > 20, log=run.log)
+        assert snapshot.ranks is not None
+        os.kill(int(snapshot.ranks.pid[1]), signal.SIGKILL)
+        first = watch_until(observer, lambda s: lasting(s, "rank_failed"), log=run.log)
+    finding = lasting(first, "rank_failed")
+    assert finding is not None
+    assert (finding.ranks, finding.severity) == ((1,), "critical"), finding.summary
+    assert "then failed with" in finding.summary

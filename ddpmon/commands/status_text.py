@@ -12,7 +12,7 @@ from ddpmon.commands.console import printable
 from ddpmon.diagnose.pending import Pending
 from ddpmon.format import age, clock, local_time, plural
 from ddpmon.report.host_summary import summarise_host
-from ddpmon.report.job_progress import progress_words
+from ddpmon.report.job_progress import progress_words, throughput_unit
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
 from ddpmon.report.verdicts import (
@@ -90,7 +90,7 @@ def verdict(snapshot: Snapshot) -> str:
 def figures_line(snapshot: Snapshot) -> str:
     """Where the run is and how fast, in one line."""
     job, step = figures_now(snapshot), snapshot.run.step if snapshot.run else None
-    throughput = f"{_figure(job.throughput, 1)} {printable(job.throughput_unit)}"
+    throughput = f"{_figure(job.throughput, 1)} {printable(throughput_unit(job))}"
     last = age(snapshot.run.step_age_s if snapshot.run else None, "-")
     return (
         f"step {'-' if step is None else f'{step:,}'}   last step {last} ago   "

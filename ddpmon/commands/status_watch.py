@@ -11,6 +11,7 @@ from ddpmon.commands.looks import found
 from ddpmon.commands.run_end import RunEnd
 from ddpmon.commands.target import Route
 from ddpmon.diagnose.alert import Severity
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import count, figure, json_line
 from ddpmon.report.attempt_sentences import may_restart
 from ddpmon.report.attempt_sentences import of_run as attempts_of
@@ -117,8 +118,14 @@ class Changes:
     def _found(self, snapshot: Snapshot) -> Iterator[Object]:
         before, self._findings = self._findings, {identity(finding): finding for finding in firing(snapshot.findings)}
         for key, finding in self._findings.items():
-            if key not in before or before[key].severity != finding.severity:
+            if key not in before or _is_news(finding, before[key]):
                 yield {"event": "firing", "finding": finding_object(finding)}
         for key, finding in before.items():
             if key not in self._findings:
                 yield {"event": "resolved", "finding": finding_object(finding)}
+
+
+def _is_news(finding: Finding, before: Finding) -> bool:
+    """Whether a finding that was told is told again: its severity has changed, or it stops the job and names others."""
+    is_corrected = KINDS[finding.kind].stops_job is not None and finding.ranks != before.ranks
+    return finding.severity != before.severity or is_corrected

@@ -40,7 +40,6 @@ class CoverageMeasures(Measures, frozen=True):
         silent: those that have stopped reporting and are not yet lost.
         silent_s: how long the one of them that has been silent for the longest has been so.
         unheard: those that have never reported.
-        out_of_step: those that have restarted more often than others and are at other steps, as far as is known.
         losses: what was lost within `window_s`.
         window_s: seconds; None is the time since the watcher began.
         thinned: how many ranks send only some of their steps.
@@ -50,10 +49,13 @@ class CoverageMeasures(Measures, frozen=True):
     silent: tuple[int, ...]
     silent_s: float
     unheard: tuple[int, ...]
-    out_of_step: tuple[int, ...]
     losses: Losses
     window_s: float | None
     thinned: int
+
+
+class RestartedAloneMeasures(Measures, frozen=True):
+    """The named ranks have restarted more often than others and are at other steps, as far as is known."""
 
 
 class Publisher(Struct, frozen=True):
@@ -76,7 +78,10 @@ class CoverageRule:
         self._past: deque[tuple[float, Losses]] = deque()  # what was lost so far, by the watcher's clock in seconds
 
     def __call__(self, tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
-        """One alert if the picture has holes, none for a run that has just started or has ended."""
+        """One alert if the picture has holes, and one on ranks that restarted alone.
+
+        None for a run that has just started or has ended.
+        """
         run, ages = tick.run, tick.ages
         latest = run.latest
         if not run.states:
@@ -86,24 +91,24 @@ class CoverageRule:
             return []
         with np.errstate(invalid="ignore"):
             silent: list[int] = np.flatnonzero((ages > SILENT_S) & (ages <= LOST_S) & ~latest.ended).tolist()
-            out_of_step = _restarted_apart(run, ages <= SILENT_S)
+            apart = _restarted_apart(run, ages <= SILENT_S)
+        alone = [_alone(run, apart)] if apart else []
         unheard: list[int] = []
         if int(latest.seq.max()) >= COVERAGE.first_frames or lost.rejected or lost.refused:
             unheard = np.flatnonzero(~latest.known).tolist()
         some_lost = any((lost.steps, lost.frames, lost.rejected, lost.refused, lost.set_aside))
-        if not silent and not unheard and not out_of_step and not some_lost:
-            return []
+        if not silent and not unheard and not some_lost:
+            return alone
         measures = CoverageMeasures(
             world_size=run.info.world_size,
             silent=tuple(silent),
             silent_s=float(ages[silent].max(initial=0.0)),
             unheard=tuple(unheard),
-            out_of_step=tuple(out_of_step),
             losses=lost,
             window_s=COVERAGE.lately_s,
             thinned=int(latest.thinned.sum()),
         )
-        return [_alert(measures)]
+        return [_alert(measures), *alone]
 
     def _lately(self, run: Run, now: float) -> Losses:
         """What was lost within the last minute that this watcher has seen; its own counts begin with it."""
@@ -147,13 +152,18 @@ def _restarted_apart(run: Run, heard: Flags) -> list[int]:
     return found
 
 
+def _alone(run: Run, ranks: list[int]) -> Alert:
+    hosts = tuple(sorted({run.latest.host[rank] for rank in ranks}))
+    return Alert("monitor_degraded", "info", measures=RestartedAloneMeasures(), ranks=tuple(ranks), nodes=hosts)
+
+
 def _unheard(run: Run) -> list[Alert]:
     """Nobody has been heard of: an alert if that is because nothing could be read or believed."""
     lost, world = Losses(0, 0, run.rejected.total(), run.refused, 0), run.info.world_size
     if not lost.rejected and not lost.refused:
         return []
     thinned = int(run.latest.thinned.sum())
-    return [_alert(CoverageMeasures(world, (), 0.0, tuple(range(world)), (), lost, None, thinned))]
+    return [_alert(CoverageMeasures(world, (), 0.0, tuple(range(world)), lost, None, thinned))]
 
 
 def _alert(measures: CoverageMeasures) -> Alert:

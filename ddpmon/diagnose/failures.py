@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.stop_policy import STALL
 from ddpmon.diagnose.tick import Tick
-from ddpmon.failure_role import Role, role_of
+from ddpmon.failure_role import Role, is_terminated, role_of
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.schema import RankFrame
 
@@ -114,8 +114,47 @@ def step_of(frame: RankFrame) -> int:
 
 
 def find_failed(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
-    """One alert for all ranks that have failed: the first cause by step, then rank; the rest as its consequence."""
+    """One alert for all ranks that have failed: the first cause by step, then rank; the rest as its consequence.
+
+    None yet where all failures may follow from the end of a rank of which that is not known yet.
+    """
     run, ages = tick.run, tick.ages
+    if undecided(run, ages).any() and _are_consequences(run):
+        return []
+    return _alerts(run, _disappeared(run, ages))
+
+
+def conclude(run: Run) -> list[Alert]:
+    """The same of a run whose store has ended: the ranks that have not said how they end have disappeared."""
+    return _alerts(run, np.flatnonzero(run.latest.known & ~run.latest.ended).tolist())
+
+
+def undecided(run: Run, ages: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """[world] the ranks that may have ended without a message before the first rank failed.
+
+    They have not been silent for long enough, and have not been heard since for long enough.
+    """
+    latest = run.latest
+    if not latest.failed.any():
+        return np.zeros(len(ages), np.bool_)
+    with np.errstate(invalid="ignore"):
+        found: NDArray[np.bool_] = (
+            ~latest.ended & (ages <= SILENT_S) & (latest.heard_at <= latest.heard_at[latest.failed].min() + SILENT_S)
+        )
+    return found
+
+
+def _are_consequences(run: Run) -> bool:
+    """Whether ranks have failed because another rank had ended, and none by itself or because somebody interrupted it.
+
+    A launcher sends SIGTERM to the others once a rank has ended.
+    """
+    failures = [run.states[rank].frame.failure for rank in np.flatnonzero(run.latest.failed).tolist()]
+    roles = {role_of(failure) for failure in failures if not is_terminated(failure)}
+    return "secondary" in roles and roles.isdisjoint({"cause", "interrupt"})
+
+
+def _alerts(run: Run, disappeared: Sequence[int]) -> list[Alert]:
     failed = {rank: run.states[rank].frame for rank in np.flatnonzero(run.latest.failed).tolist()}
     if not failed:
         return []
@@ -125,9 +164,8 @@ def find_failed(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
         by_role[role_of(failed[rank].failure)].append(rank)
     if by_role["cause"]:
         return [_primary(failed, by_role["cause"])]
-    if by_role["interrupt"]:
+    if by_role["interrupt"] and not (disappeared and _are_consequences(run)):
         return [_interrupted(run, failed, by_role["interrupt"])]
-    disappeared = _disappeared(run, ages)
     if disappeared and by_role["secondary"]:
         return [_after_disappearing(run, failed, disappeared, by_role["secondary"])]
     if by_role["unknown"]:

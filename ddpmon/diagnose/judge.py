@@ -11,7 +11,7 @@ from ddpmon.diagnose.alert_book import AlertBook
 from ddpmon.diagnose.cause import CauseFinder
 from ddpmon.diagnose.correlated import LateTogether
 from ddpmon.diagnose.coverage import CoverageRule, find_duplicates
-from ddpmon.diagnose.failures import find_failed
+from ddpmon.diagnose.failures import conclude, find_failed
 from ddpmon.diagnose.hang import find_hang
 from ddpmon.diagnose.hidden import HiddenPace
 from ddpmon.diagnose.intermittent import CostlyRanks
@@ -91,6 +91,12 @@ class Judge:
         said += self._advice(tick, said)
         self.pending = pending_alerts(tick, said, self._book, self._stragglers.host_names, self._causes.pending)
         return (*sorted(said, key=_weight, reverse=True), *self._resolved())
+
+    def conclude(self, run: Run, alerts: tuple[Alert, ...]) -> tuple[Alert, ...]:
+        """The last `alerts` of a run whose store has ended; nothing more will tell which rank failed first."""
+        self.pending = ()
+        is_said = not run.latest.failed.any() or any(alert.kind == "rank_failed" for alert in alerts)
+        return alerts if is_said else (*conclude(run), *alerts)
 
     def _begin_steps_again(self, run: Run) -> None:
         """The run counts its steps from the beginning: what is over was at steps of before, and what lasts began then.

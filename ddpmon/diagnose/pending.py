@@ -12,6 +12,7 @@ from ddpmon.diagnose.alert_book import AlertBook, Group, GroupName, Life
 from ddpmon.diagnose.contention.contention_lives import Contention
 from ddpmon.diagnose.contention.symptom import Source
 from ddpmon.diagnose.contention_policy import READING
+from ddpmon.diagnose.failures import undecided
 from ddpmon.diagnose.job_policy import ADVICE, UNEVEN_WORK
 from ddpmon.diagnose.kinds import KINDS, KindName
 from ddpmon.diagnose.late_policy import HIDDEN_PACE, INTERMITTENT, SUSTAINED
@@ -67,6 +68,7 @@ def pending_alerts(
     """
     found = [
         *_stopping(tick, said),
+        *_failed(tick, said),
         *_silent(tick, said),
         *_nonfinite(tick, said),
         *_by_steps(book, tick.steps, hosts),
@@ -83,6 +85,13 @@ def _stopping(tick: Tick, said: Sequence[Alert]) -> Iterator[Pending]:
     if state is not None:
         left = state.patience_s + HANG.soon_s - state.seconds
         yield Pending("hang", tuple(state.busy()), (), None, max(READING.frame_s, left))
+
+
+def _failed(tick: Tick, said: Sequence[Alert]) -> Iterator[Pending]:
+    """Ranks that have failed because another one had ended, while it is not known which."""
+    ages = tick.ages[undecided(tick.run, tick.ages)]
+    if len(ages) and all(alert.kind != "rank_failed" for alert in said):
+        yield Pending("rank_failed", (), (), None, SILENT_S - float(ages.min()))
 
 
 def _silent(tick: Tick, said: Sequence[Alert]) -> Iterator[Pending]:

@@ -8,7 +8,7 @@ and names one of the same ranks or hosts.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -125,9 +125,11 @@ class Ledger:
         """Find the known alert of each finding, begin those that are new, and end those that are over."""
         left = [alert for alert in self.memory.alerts if alert.kind != NO_WORD]
         unknown = firing(snapshot.findings)
+        named = {alert.alert: alert.ranks for alert in left}
         for belongs in (_is_life_of, _fits):
             unknown = [finding for finding in unknown if not self._recognise(finding, left, belongs)]
         yield from self._worse()
+        yield from self._corrected(named)
         for alert in left if snapshot.link.state != "gone" else ():
             yield from self._missing(alert, snapshot, now)
         for finding in unknown:
@@ -140,6 +142,17 @@ class Ledger:
             if not alert.is_told and alert.severity == "critical" and alert.alert in self._kept_back:
                 self._kept_back.discard(alert.alert)
                 self._withheld = max(0, self._withheld - 1)
+                yield Notice("firing", alert)
+
+    def _corrected(self, named: Mapping[str, tuple[int, ...]]) -> Iterator[Notice]:
+        """The beginnings that are told once more: what ended the run is another rank than the one that was `named`.
+
+        Args:
+            named: alert -> the ranks that it named before this picture.
+        """
+        for alert in self.memory.alerts:
+            is_another = bool(alert.ranks) and set(alert.ranks).isdisjoint(named.get(alert.alert, alert.ranks))
+            if alert.is_told and alert.kind in _DEATHS and is_another:
                 yield Notice("firing", alert)
 
     def _may_begin(self, finding: Finding, snapshot: Snapshot) -> bool:

@@ -86,13 +86,15 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
     """Figures of the whole job over its last 20 finished steps (docs/design.md "Formulas")."""
     steps = run.finished_steps(RECENT, alive)
     recent = run.finished.job(steps, alive, run.restarts)
-    share, mean_ms = share_taken(int(alive.sum()), run.ranks_left()), recent.mean_ms
+    counted, mean_ms, away = run.ranks_left(), recent.mean_ms, bool(run.out_of_step().any())
+    share = share_taken(int(alive.sum()), counted)
     samples, tokens = recent.samples / share, recent.tokens / share
     own = {name: _first_known(run.latest.column(name)) for name in ("job_step", "job_total", "eta_s")}
     return JobView(
         step_ms=known(recent.step_ms),
         throughput=known((1.0 if math.isnan(recent.samples) else samples) / mean_ms * 1e3) if mean_ms > 0 else None,
         throughput_unit="steps/s" if math.isnan(recent.samples) else "samples/s",
+        throughput_ranks=counted if away else None,
         loss=known(recent.loss),
         sync_efficiency=known(recent.efficiency),
         lost_to_waiting_pct=known(100 * recent.waiting),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ddpmon.diagnose.alert import Alert, Measures
-from ddpmon.diagnose.coverage import CoverageMeasures, DuplicateRanksMeasures, Losses
+from ddpmon.diagnose.coverage import CoverageMeasures, DuplicateRanksMeasures, Losses, RestartedAloneMeasures
 from ddpmon.diagnose.failures import (
     BrokenConnectionMeasures,
     DisappearedMeasures,
@@ -62,9 +62,10 @@ def _interrupted(m: InterruptedMeasures, _alert: Alert) -> Words:
 def _disappeared(m: DisappearedMeasures, alert: Alert) -> Words:
     """Who fell silent, and how the others failed because of it."""
     error = _error(m.error)
+    rest = " (one first: a launcher then ends others)" if len(alert.ranks) > 1 else ""
     return Words(
-        f"{format_ranks(alert.ranks)} disappeared without a message; {format_ranks(m.followers)} then failed with "
-        f"{error}",
+        f"{format_ranks(alert.ranks)} disappeared without a message{rest}; {format_ranks(m.followers)} then failed "
+        f"with {error}",
         evidence=_evidence(m.first, error),
         advice=_READ_OTHERS,
         tells_moment=True,
@@ -140,7 +141,6 @@ def _coverage(m: CoverageMeasures, alert: Alert) -> Words:
     evidence = {
         "not_reporting": len(m.silent),
         "never_heard_of": len(m.unheard),
-        "restarted_alone": len(m.out_of_step),
         "dropped_steps": m.losses.steps,
         "dropped_frames": m.losses.frames,
         "rejected_frames": m.losses.rejected,
@@ -175,9 +175,6 @@ def _unseen(m: CoverageMeasures) -> list[str]:
     if m.unheard:
         never = f"{does(m.unheard, 'have')} never reported"
         said.append(f"{never}, so a slowdown of the whole run or its network cannot be detected")
-    if m.out_of_step:
-        own = "its own" if len(m.out_of_step) == 1 else "their own"
-        said.append(f"{does(m.out_of_step, 'have')} restarted on {own} and cannot be compared with the others")
     return said
 
 
@@ -192,8 +189,6 @@ def _coverage_advice(m: CoverageMeasures, absent: Sequence[int]) -> str:
     if absent:
         hosts = "its host reaches" if len(absent) == 1 else "their hosts reach"
         return f"check that {does(absent, 'attach')} the monitor, and that {hosts} the store"
-    if m.out_of_step:
-        return "restart the whole run, so that all ranks continue from the same step"
     if m.losses.steps or m.losses.frames:
         return "the store or a rank's host is too busy to take in frames; the training is not affected"
     if m.losses.refused:
@@ -201,6 +196,17 @@ def _coverage_advice(m: CoverageMeasures, absent: Sequence[int]) -> str:
     if m.losses.rejected:
         return "use the same ddpmon release in the training and here; the notices name the keys"
     return "check the clocks of the hosts: these steps have impossible durations"
+
+
+def _restarted_alone(_m: RestartedAloneMeasures, alert: Alert) -> Words:
+    """Who has restarted while the others went on: their steps have the numbers of others' steps of other times."""
+    own = "its own" if len(alert.ranks) == 1 else "their own"
+    return Words(
+        f"{does(alert.ranks, 'have')} restarted on {own} and cannot be compared with the others, which are at other "
+        "steps",
+        evidence={"restarted_alone": len(alert.ranks)},
+        advice="restart the whole run, so that all ranks continue from the same step",
+    )
 
 
 def _duplicate_ranks(m: DuplicateRanksMeasures, alert: Alert) -> Words:
@@ -259,6 +265,7 @@ SENTENCES: Mapping[type[Measures], Sentence] = {
     LeftMeasures: _left,
     BrokenConnectionMeasures: _broken_connection,
     CoverageMeasures: _coverage,
+    RestartedAloneMeasures: _restarted_alone,
     DuplicateRanksMeasures: _duplicate_ranks,
     LostMeasures: _lost,
 }

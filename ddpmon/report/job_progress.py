@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from ddpmon.format import age, count, known
+from ddpmon.format import age, count, known, plural
 from ddpmon.snapshot import JobView
+
+
+def throughput_unit(job: JobView) -> str:
+    """`samples/s`, and of how many ranks where others have restarted alone: `samples/s of 6 ranks`."""
+    is_part = job.throughput_ranks is not None and job.throughput_unit != "steps/s"
+    return f"{job.throughput_unit} of {plural(job.throughput_ranks or 0, 'rank')}" if is_part else job.throughput_unit
 
 
 def progress_words(job: JobView, *, brief: bool = False) -> str:

@@ -10,6 +10,7 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import UNKNOWN, clean, clock, count, figure, known, local_time, pct, plural
 from ddpmon.report import attempt_sentences
 from ddpmon.report.cost import OVERLAP, hour_unit, hours_words, together_words
+from ddpmon.report.job_progress import throughput_unit
 from ddpmon.report.past import how_ended
 from ddpmon.report.run_about import model, settings, versions
 from ddpmon.report.verdicts import calm_sentence, headline
@@ -191,7 +192,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "time", f"{clock(report.ended_at - report.began_at)} ({hours_words(hours)} {unit})"
     yield "step", count(run.step if run else None)
     yield "step time", f"{figure(job.step_ms)} ms"
-    yield "throughput", f"{figure(job.throughput)} {clean(job.throughput_unit)}"
+    yield "throughput", f"{figure(job.throughput)} {clean(throughput_unit(job))}"
     yield "loss", "–" if job.loss is None else f"{job.loss:.4g}"
     waiting = (
         f"{figure(job.lost_to_waiting_pct)} % of the time of all ranks over the {last_steps(run.step if run else None)}"

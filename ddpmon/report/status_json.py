@@ -184,6 +184,7 @@ def _job(job: JobView, *, is_standing_still: bool) -> Object:
         "step_ms": rounded(job.step_ms),
         "throughput": rounded(job.throughput),
         "throughput_unit": job.throughput_unit,
+        "throughput_ranks": job.throughput_ranks,
         "loss": _exact(job.loss),
         "sync_efficiency": rounded(job.sync_efficiency),
         "lost_to_waiting_pct": rounded(job.lost_to_waiting_pct),

@@ -154,6 +154,11 @@ def marked_ranks(findings: Sequence[Finding], floor: Severity = "info") -> dict[
     return marked
 
 
+def restarted_alone(findings: Sequence[Finding]) -> set[int]:
+    """The ranks that have restarted while others went on, so that they are at other steps."""
+    return {rank for each in firing(findings) if "restarted_alone" in each.evidence for rank in each.ranks}
+
+
 def late_ranks(findings: Sequence[Finding]) -> list[int]:
     """The ranks that lasting findings call late. No rank is compared with them if any others are left."""
     late = (each for each in firing(findings) if KINDS[each.kind].late)
@@ -217,6 +222,8 @@ def calm_sentence(snapshot: Snapshot) -> str:
         if snapshot.link.state == "gone":
             return f"nothing is known about the ranks: {snapshot.link.message}"
         return f"waiting: no rank has reported yet (run found at {run.source}, {count(run.world_size)} ranks expected)"
+    if any(pending.kind == "rank_failed" for pending in snapshot.pending):
+        return "ranks have failed because another one had ended; which one is known within some seconds"
     if run.world_size == 1:
         return "there is only one rank, so there is nothing to compare it with"
     if unread := _unread(snapshot):

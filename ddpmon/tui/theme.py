@@ -25,6 +25,7 @@ class Glyphs:
     failed: str = "✕"
     finished: str = "✓"
     stalled: str = "‖"
+    restarted: str = "↻"
     note: str = "•"
     cursor: str = "▸"
     up: str = "▴"
@@ -47,7 +48,7 @@ class Glyphs:
 
 
 ASCII = Glyphs(
-    mark="!", lost="x", failed="x", finished="v", stalled="=", note="*", cursor=">", up="^", rule="-",
+    mark="!", lost="x", failed="x", finished="v", stalled="=", restarted="r", note="*", cursor=">", up="^", rule="-",
     dot="|", unknown="-", more="~", tick="|", bar="|", swatch="#", phases="#+=~:", hot="%", wait=".",
     levels=".:=+#@", block="#", here="X", spark="_.-=+*#@", median="-", grid=".",
 )  # fmt: skip

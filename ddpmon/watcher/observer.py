@@ -89,6 +89,8 @@ class Observer:
             link.refuse(str(error))
         if link.feed is not None and not is_settled:
             link.feed.run.outages.begin_outage()
+        if link.feed is not None and link.state.state == "gone" and link.feed is self._judged and link.store is None:
+            self._take(self._judge.conclude(link.feed.run, self._alerts))
         if self._tap is not None and link.feed is not None:
             self._tap.tick(link.feed.run, self._told(link.feed, is_settled=is_settled))
         self._ticks += 1
@@ -126,8 +128,11 @@ class Observer:
         feed.read(store, self._focused_rank(feed.run), told_ages=self._link.outlives_runs)
         self._answered_at = feed.read_at
         if feed.is_complete:
-            self._alerts = self._judge(feed.run, feed.run.silences(feed.read_at))
-            self._findings = in_words(self._alerts)
+            self._take(self._judge(feed.run, feed.run.silences(feed.read_at)))
+
+    def _take(self, alerts: tuple[Alert, ...]) -> None:
+        if alerts is not self._alerts:
+            self._alerts, self._findings = alerts, in_words(alerts)
 
     def _focused_rank(self, run: Run) -> int | None:
         """The rank that is read at every tick: the reader's, if the run has it."""

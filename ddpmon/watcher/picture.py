@@ -15,7 +15,7 @@ from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.hosts import build_nodes
 from ddpmon.report.past import with_when
 from ddpmon.report.rank_detail import build_detail
-from ddpmon.report.verdicts import late_ranks, marked_ranks
+from ddpmon.report.verdicts import late_ranks, marked_ranks, restarted_alone
 from ddpmon.run.model import Run
 from ddpmon.shell_command import of_ended_ranks
 from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
@@ -56,7 +56,7 @@ def take_picture(
 ) -> Snapshot:
     """A snapshot of the run; `focus` is the rank whose detail it carries, `metric` what its heat-map shows."""
     if moment.ended is not None:  # then nobody should be heard
-        findings = tuple(each for each in findings if not (each.kind == "monitor_degraded" and each.ranks))
+        findings = tuple(each for each in findings if not (each.kind == "monitor_degraded" and _is_silence(each)))
     if moment.ended not in (None, "lost"):
         findings = tuple(replace(each, advice=of_ended_ranks(each.advice)) for each in findings)
     ages = run.ages(moment.now)
@@ -94,6 +94,11 @@ def take_picture(
         own_host=moment.own_host,
     )
     return with_when(taken)
+
+
+def _is_silence(finding: Finding) -> bool:
+    """Whether an incomplete picture is one because ranks are not heard."""
+    return bool(finding.ranks) and not restarted_alone([finding])
 
 
 def _notices(run: Run) -> list[str]:

@@ -79,6 +79,7 @@ def test_the_run_and_the_job() -> None:
         "step_ms": 172.15,
         "throughput": 92.9,
         "throughput_unit": "samples/s",
+        "throughput_ranks": None,
         "loss": 2.282,
         "sync_efficiency": 0.76,
         "lost_to_waiting_pct": 19.5,

@@ -126,6 +126,7 @@ def test_an_unknown_run_job_and_coverage_are_null() -> None:
             "step_ms": None,
             "throughput": None,
             "throughput_unit": "steps/s",
+            "throughput_ranks": None,
             "loss": None,
             "sync_efficiency": None,
             "lost_to_waiting_pct": None,

@@ -39,7 +39,9 @@ def test_a_change_is_told_once() -> None:
     assert events(HANG, link="silent") == ["link"]
     ended = Finding("rank_failed", "critical", "rank 0 failed: no rank reported why")
     assert events(ended, link="silent") == ["firing", "resolved"]
-    assert events(replace(ended, summary="rank 1 disappeared", ranks=(1,)), link="silent") == []
+    disappeared = replace(ended, summary="rank 1 disappeared", ranks=(1,))
+    assert events(disappeared, link="silent") == ["firing"], "a correction"
+    assert events(replace(disappeared, summary="other words"), link="silent") == []
 
 
 def test_a_new_attempt_says_how_the_one_before_it_ended() -> None:

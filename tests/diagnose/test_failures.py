@@ -69,8 +69,11 @@ def test_only_secondary_failures_and_a_rank_that_disappeared() -> None:
     alert = only(judge(SECONDARY, "running", SECONDARY, ages={1: 6.0}))
     measures = measured(alert, DisappearedMeasures)
     assert (alert.ranks, measures.followers, measures.error) == ((1,), (0, 2), BROKEN)
-    alert = only(judge(SECONDARY, "running", SECONDARY))
-    assert (alert.ranks, measured(alert, BrokenConnectionMeasures).ranks) == ((), (0, 2))
+    assert judge(SECONDARY, "running", SECONDARY) == [], "rank 1 may have been killed a moment ago"
+    assert judge(SECONDARY, "running", "running", ages={1: 6.0}) == [], "rank 2 may have been, too"
+    assert only(judge(SECONDARY, Failure("ValueError", "x", 121), "running")).ranks == (1,), "a cause needs no others"
+    alert = only(judge(SECONDARY, "running", SECONDARY, ages={0: 4.5, 2: 5.0}))
+    assert (alert.ranks, measured(alert, BrokenConnectionMeasures).ranks) == ((), (0, 2)), "rank 1 was heard since"
 
 
 def test_a_rank_that_left_without_an_exception_is_what_the_others_waited_for() -> None:
@@ -103,6 +106,16 @@ def test_an_interruption_is_no_failure() -> None:
     assert only(judge(key, "running")).severity == "warning"
     assert only(judge(key, SECONDARY)).severity == "info"
     assert only(judge(Failure("ValueError", "x", 1), Failure("SIGTERM", "", 1))).ranks == (0,)
+
+
+def test_a_launcher_that_ends_the_rest_once_one_was_killed_has_not_interrupted_the_run() -> None:
+    terminated = Failure("KeyboardInterrupt", "SIGTERM", 121)
+    assert judge(terminated, "running", SECONDARY) == []
+    alert = only(judge(terminated, "running", SECONDARY, ages={1: 6.0}))
+    assert (alert.ranks, measured(alert, DisappearedMeasures).followers) == ((1,), (2,))
+    assert measured(only(judge(terminated, "running", ages={1: 6.0})), InterruptedMeasures).ranks == (0,)
+    key = Failure("KeyboardInterrupt", "", 121)
+    assert measured(only(judge(key, "running", SECONDARY, ages={1: 6.0})), InterruptedMeasures).ranks == (0,)
 
 
 def test_a_rank_that_does_not_say_why() -> None:

@@ -72,11 +72,13 @@ def test_what_flickers_is_not_over_and_what_stays_away_is() -> None:
     assert told(picture(), 31.0) == [("resolved", "hang")]
 
 
-def test_what_ended_a_run_is_told_once_even_if_who_it_was_is_known_later() -> None:
+def test_what_ended_a_run_is_told_again_only_where_another_rank_is_named() -> None:
     told = Told()
     ended = Finding("rank_failed", "critical", "rank 0 failed: no rank reported why")
     assert told(picture(ended, state="failed")) == [("firing", "rank_failed")]
-    assert told(picture(replace(ended, summary="rank 1 disappeared", ranks=(1,)), state="failed")) == []
+    disappeared = replace(ended, summary="rank 1 disappeared", ranks=(1,))
+    assert told(picture(disappeared, state="failed")) == [("firing", "rank_failed")]
+    assert told(picture(replace(disappeared, ranks=(1, 3)), state="failed")) == []
     assert [alert.finding["summary"] for alert in told.memory.alerts] == ["rank 1 disappeared"]
 
 

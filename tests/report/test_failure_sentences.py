@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpmon.diagnose.alert import Alert, Measures, Severity
-from ddpmon.diagnose.coverage import CoverageMeasures, DuplicateRanksMeasures, Losses, Publisher
+from ddpmon.diagnose.coverage import CoverageMeasures, DuplicateRanksMeasures, Losses, Publisher, RestartedAloneMeasures
 from ddpmon.diagnose.failures import (
     BrokenConnectionMeasures,
     DisappearedMeasures,
@@ -65,11 +65,10 @@ def said(measures: Measures, *ranks: int, kind: KindName = "rank_failed", severi
 def coverage(
     silent: tuple[int, ...] = (),
     unheard: tuple[int, ...] = (),
-    out_of_step: tuple[int, ...] = (),
     lost: Losses = NO_LOSSES,
     window_s: float | None = 60.0,
 ) -> Alert:
-    measures = CoverageMeasures(10, silent, 6.0, unheard, out_of_step, lost, window_s, 3)
+    measures = CoverageMeasures(10, silent, 6.0, unheard, lost, window_s, 3)
     return said(measures, *sorted([*silent, *unheard]), kind="monitor_degraded", severity="info")
 
 
@@ -168,14 +167,14 @@ ROWS = [
     ),
     (
         "out of step",
-        coverage(out_of_step=(2,)),
-        f"{HOLES}rank 2 has restarted on its own and cannot be compared with the others",
+        said(RestartedAloneMeasures(), 2, kind="monitor_degraded", severity="info"),
+        "rank 2 has restarted on its own and cannot be compared with the others, which are at other steps",
         "restart the whole run, so that all ranks continue from the same step",
     ),
     (
         "several out of step",
-        coverage(out_of_step=(2, 3)),
-        f"{HOLES}ranks 2, 3 have restarted on their own and cannot be compared with the others",
+        said(RestartedAloneMeasures(), 2, 3, kind="monitor_degraded", severity="info"),
+        "ranks 2, 3 have restarted on their own and cannot be compared with the others, which are at other steps",
         "restart the whole run, so that all ranks continue from the same step",
     ),
     (
@@ -254,7 +253,6 @@ EVIDENCE: dict[str, dict[str, float | int | str]] = {
     "all kinds of losses": {
         "not_reporting": 0,
         "never_heard_of": 0,
-        "restarted_alone": 0,
         "dropped_steps": 1000,
         "dropped_frames": 1,
         "rejected_frames": 2,
@@ -263,6 +261,7 @@ EVIDENCE: dict[str, dict[str, float | int | str]] = {
         "thinned_ranks": 3,
     },
     "duplicate ranks": {"ranks_written_twice": 2},
+    "out of step": {"restarted_alone": 1},
     "lost": {"silent_s": 12.4},
 }
 

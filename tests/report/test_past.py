@@ -71,7 +71,7 @@ LEADS: dict[str, tuple[Alert, str, str]] = {
         Alert(
             "monitor_degraded",
             "warning",
-            CoverageMeasures(2, (0, 1), 6.0, (), (), Losses(0, 0, 0, 0, 0), None, 0),
+            CoverageMeasures(2, (0, 1), 6.0, (), Losses(0, 0, 0, 0, 0), None, 0),
             (0, 1),
         ),
         "",

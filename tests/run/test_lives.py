@@ -9,6 +9,7 @@ import pytest
 
 from ddpmon.machine import ProcessFigures
 from ddpmon.report.build import build_heat, build_job, build_ranks
+from ddpmon.report.job_progress import throughput_unit
 from ddpmon.report.rank_detail import build_detail
 from ddpmon.run.model import Run
 from ddpmon.run.resources import RESOURCES
@@ -67,12 +68,23 @@ def test_the_throughput_and_its_course_are_of_the_same_ranks() -> None:
     assert now is not None
     np.testing.assert_allclose(now, np.median(course), rtol=0.01)
     np.testing.assert_allclose(course, 6 * 8 / run.series.points[-20:, 5] * 1e3, rtol=0.01)
+    half = restarted(4, (1, 2))
+    np.testing.assert_allclose(half.series.points[-20:, 4], 2 * 8 / half.series.points[-20:, 5] * 1e3, rtol=0.01)
 
 
-def test_of_half_of_the_ranks_the_throughput_is_not_known_nor_is_its_course() -> None:
-    run = restarted(4, (1, 2))
-    assert throughput(run) is None
-    assert np.isnan(run.series.points[-20:, 4]).all()
+@pytest.mark.parametrize(
+    ("ranks", "alone", "said"),
+    [
+        (8, (1, 2), "samples/s of 6 ranks"),
+        (4, (1, 2), "samples/s of 2 ranks"),
+        (4, (1, 2, 3), "samples/s of 3 ranks"),
+        (4, (), "samples/s"),
+    ],
+)
+def test_of_how_many_ranks_the_throughput_is_is_said(ranks: int, alone: tuple[int, ...], said: str) -> None:
+    run = restarted(ranks, alone)
+    job = build_job(run, build_ranks(run, run.ages(END_S), NOBODY), run.taking_part(), ())
+    assert throughput_unit(job) == said
 
 
 def test_the_steps_of_a_rank_that_restarted_on_its_own_are_not_drawn_over_those_of_the_same_numbers() -> None:

@@ -61,6 +61,13 @@ def test_lost_ranks_come_before_slow_ones_and_have_no_bar() -> None:
     assert " 5 node1" in rows[1]
 
 
+def test_a_rank_that_restarted_alone_has_a_sign_of_its_own() -> None:
+    note = Finding("monitor_degraded", "info", "rank 3 has restarted", (3,), evidence={"restarted_alone": 1})
+    rows = rows_of(replace(snapshot(Made(ranks=8)), findings=(note,)), focused=False)
+    signs = {row.split(" node")[0][4:].strip(): row[:4].strip() for row in rows}
+    assert signs == {f"{rank}": "r" if rank == 3 else "" for rank in range(8)}
+
+
 def test_an_information_does_not_outrank_lateness() -> None:
     made = snapshot(Made(ranks=2, straggler=0))
     note = Finding("gpu_memory_uneven", "info", "rank 1 needs more device memory than the others.", (1,))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from ddpmon.parts import Failure
+from ddpmon.report.verdicts import calm_sentence
 from ddpmon.run.model import Run
+from ddpmon.watcher.observer import Observer
 from ddpmon.watcher.run_end import store_gone
 from ddpmon.watcher.way import Fate
 from tests.made_frames import columns, rank_frame, run_info
+from tests.made_store import MadeStore
 
 ROOM = 76  # cells of the sentence on a screen of 80
 REFUSED = "no store at tcp://127.0.0.1:29482: Connection refused"
@@ -53,3 +57,21 @@ def test_80_columns_have_room_for_who_ended_and_how(run: Run, fate: Fate | None,
     found, sentence = store_gone(run, REFUSED, fate)
     assert found == state
     assert sentence[:ROOM].startswith(said)
+
+
+def test_a_store_that_ends_before_it_is_known_who_ended_first_leaves_those_that_said_nothing() -> None:
+    store = MadeStore(ranks=3)
+    store.begin()
+    observer = Observer(store.url)
+    observer.tick()
+    broken = Failure("RuntimeError", "[gloo] Connection closed by peer", 3)
+    store.speak(2, 0, 2, state="failed", failure=broken)
+    held = observer.tick()
+    assert [finding.kind for finding in held.findings] == []
+    assert [pending.kind for pending in held.pending] == ["rank_failed"]
+    assert "which one is known within some seconds" in calm_sentence(held)
+    store.close()
+    last = observer.tick()
+    observer.close()
+    assert (last.link.state, last.pending) == ("gone", ())
+    assert [(finding.kind, finding.ranks) for finding in last.findings] == [("rank_failed", (1,))]

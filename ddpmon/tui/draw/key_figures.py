@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.format import age, count, figure, known, loss_words
-from ddpmon.report.job_progress import progress_words
+from ddpmon.report.job_progress import progress_words, throughput_unit
 from ddpmon.report.verdicts import figures_now
 from ddpmon.snapshot import Floats, JobView, Snapshot, is_over
 from ddpmon.tui.draw.header import LATE_WORD_S
@@ -93,7 +93,7 @@ def _figures(snapshot: Snapshot, look: Look, cells: int, width: int) -> list[Lin
         [*course("step_ms"), _value(step_ms, look.text, look), Segment(" ms/step", look.dim)],
         [Segment("loss ", look.dim), *course("loss"), _value(f"{loss:<5}", look.text, look)],
         [*course("throughput"), _value(f"{figure(job.throughput, look.unknown):>5} ", look.text, look),
-         Segment(look.clean(job.throughput_unit), look.dim)],
+         Segment(look.clean(throughput_unit(job) if width >= RANKS else job.throughput_unit), look.dim)],
         [Segment("waiting ", look.dim), *_lost(snapshot, job, look, brief=width < RANKS)],
     ]  # fmt: skip
     return parts

@@ -9,6 +9,7 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.format import figure, known, loss_words, time_of_day
+from ddpmon.report.job_progress import throughput_unit
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import figures_now, late_ranks, onsets
@@ -192,7 +193,7 @@ def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
     curves = [
         Curve("step time, ms", step_ms, series.step, series.step_ms, is_cut=True),
         Curve(f"loss{source}", loss_words(job.loss, ""), series.step, series.loss, series.loss_low, series.loss_high),
-        Curve(picture.look.clean(job.throughput_unit), speed, series.step, series.throughput),
+        Curve(picture.look.clean(throughput_unit(job)), speed, series.step, series.throughput),
     ]
     return [_completed(picture, curve) for curve in curves]
 

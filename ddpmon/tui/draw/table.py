@@ -12,7 +12,7 @@ from ddpmon.format import age, figure, known
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.comparison import blamed_phase, excesses
 from ddpmon.report.peers import now_and_then, now_and_then_words
-from ddpmon.report.verdicts import firing, is_past, marked_ranks
+from ddpmon.report.verdicts import firing, is_past, marked_ranks, restarted_alone
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
 from ddpmon.tui.draw.bars import Excess, bar, common_scale, legend
@@ -108,7 +108,7 @@ class _Page:
         assert snapshot.ranks is not None
         self.ranks: Ranks = snapshot.ranks
         self.look, self.chosen, self.is_past = look, chosen, is_past(snapshot)
-        self.marked = marked_ranks(snapshot.findings)
+        self.marked, self.alone = marked_ranks(snapshot.findings), restarted_alone(snapshot.findings)
         rhythm = any(now_and_then_words(finding, 0) for finding in firing(snapshot.findings))
         self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot), sort, rhythm=rhythm)
         self.noise_ms = noise_ms(snapshot)
@@ -189,7 +189,8 @@ class _Page:
         glyph, style = finding_style(finding, look) if finding else (" ", look.text)
         if finding and finding.severity == "critical":
             style += Style(reverse=True)
-        sign, tone = self.states.get(state, (" ", look.text))
+        plain = (look.glyphs.restarted, look.accent) if rank in self.alone else (" ", look.text)
+        sign, tone = self.states.get(state, plain)
         return [Segment(glyph, style), Segment(sign if sign != glyph else " ", tone), self._mark(rank)]
 
     def _mark(self, rank: int) -> Segment:

@@ -75,7 +75,7 @@ def test_calm_rows_stand_in_rank_order_and_do_not_jump() -> None:
 
 
 def test_a_legend_in_ascii_can_be_read() -> None:
-    text = "".join(segment.text for segment in legend(LOOK, 60, "180 ms"))
+    text = "".join(segment.text for segment in legend(LOOK, 60, "180"))
     assert "~opt" in text
     assert "oopt" not in text
 
@@ -90,9 +90,10 @@ def test_all_bars_have_one_scale() -> None:
 
 
 def test_a_narrow_table_says_where_the_scale_ends_and_drops_words_for_it() -> None:
-    said = {width: "".join(part.text for part in legend(LOOKS["colour"], width, "680 ms")) for width in (40, 30, 12)}
+    said = {width: "".join(part.text for part in legend(LOOKS["colour"], width, "680")) for width in (40, 30, 12)}
     assert all(len(text) == width for width, text in said.items())
     assert [word in said[30] for word in ("in", "fw", "bw", "op", "ot", "wait", "680")] == [True] * 7
+    assert "■in ■fw ■bw ■op ■ot" in said[30]
     assert "fwd" in said[40]
     assert said[40].endswith("  680 ms")
     assert said[12].strip() == "680 ms"
@@ -288,7 +289,7 @@ def test_in_ascii_too_a_figure_without_difference_ends_below_its_heading() -> No
 @pytest.mark.parametrize(
     ("width", "said"),
     [
-        (76, "■in■fw■bw■op■ot■late╌wait"), (80, "■in■fw■bw■op■ot■late╌wait"),
+        (72, "■in ■fw ■bw ■op ■ot ■late"), (76, "■in ■fw ■bw ■op ■ot ■late"), (80, "■in ■fw ■bw ■op ■ot ■late ╌wait"),
         (88, "■in ■fwd ■bwd ■opt ■oth ■late ╌wait"),
         (160, "■input ■forward ■backward ■optimizer ■other ■late ╌wait"),
     ],

@@ -149,8 +149,7 @@ class _Page:
         line: Line = []
         bar_at = 2 + 2 * len(self.sheet.before) + bool(self.sheet.host)
         for place, (text, key) in enumerate(self.heads()):
-            scale = f"{figure(self.scale)} ms"
-            line += self._legend(scale) if place == bar_at else [self._heading(text, key, view)]
+            line += self._legend(figure(self.scale)) if place == bar_at else [self._heading(text, key, view)]
         return fit(line, width)
 
     def _legend(self, scale: str) -> Line:

@@ -184,3 +184,14 @@ def test_what_is_late_now_and_then_is_sorted_by_the_lateness_that_is_shown() -> 
     assert ordered_hosts(RARE, "late", False)[0] == 4
     assert ordered(RARE, "late", False, "")[0] == 33
     assert ordered_hosts(replace(RARE, findings=()), "late", False)[0] != 4
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_heat_map_beside_the_hosts_has_their_order(reverse: bool) -> None:
+    """The table began with the host of the straggler, and the map beside it with node0."""
+    made = snapshot(Made(ranks=64, per_node=4, straggler=61))
+    view = TableView(ordered_hosts(made, "worst", reverse), reverse=reverse)
+    title, *lines = text_of(host_table_lines(ViewState(made, LOOKS["ascii"]), view, 240, 40))
+    place = title.index("- lateness, host")
+    labels = [line[place : place + 6].strip(" !") for line in lines[:-1]]
+    assert [label for label in labels if label] == [f"n{host}" for host in view.order]

@@ -17,9 +17,7 @@ from ddpmon.tui.theme import Look, ink
 
 SEEN = 0.5  # of a cell: what takes so much has a cell, so that equal ranks look equal
 LATER = "late"  # what the accent in a bar means
-NAMES = (
-    PHASES, ("input", "fwd", "bwd", "opt", "other"), ("in", "fwd", "bwd", "opt", "oth"), ("in", "fw", "bw", "op", "ot"),
-)  # fmt: skip
+NAMES = (PHASES, ("in", "fw", "bw", "op", "ot"))  # of the phases in full, and in short
 
 
 @dataclass(frozen=True, slots=True)

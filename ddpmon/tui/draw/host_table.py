@@ -275,7 +275,7 @@ class _Page:
         """The cells and the remarks; of a host that has fallen silent, for how long."""
         look, sheet = self.look, self.sheet
         if old:
-            return [Segment(f" no word for {age(node.age_s, look.unknown)}", look.accent)]
+            return [Segment(f" silent for {age(node.age_s, look.unknown)}", look.accent)]
         states = gpu_states(self.snapshot.ranks, node)
         cells = self._cells(node, states if self.metric.of_gpu is not None else [])
         room = self.width - sheet.lead - sheet.cells * sheet.cell - 2

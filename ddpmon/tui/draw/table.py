@@ -248,7 +248,7 @@ class _Page:
     def _instead(self, rank: int, state: str, width: int) -> Segment:
         """What stands where a bar cannot be drawn."""
         last = age(float(self.ranks.age_s[rank]), self.look.unknown)
-        said = {"lost": f"lost, last word {last} ago", "failed": f"failed in {self.look.clean(self.ranks.phase[rank])}"}
+        said = {"lost": f"lost, silent for {last}", "failed": f"failed in {self.look.clean(self.ranks.phase[rank])}"}
         style = self.look.broken if state in said else self.look.dim
         return Segment(left(said.get(state, self.look.unknown), width, self.look.glyphs.more), style)
 

@@ -399,7 +399,7 @@ def test_the_key_of_the_buckets_is_offered_where_it_does_something(size: tuple[i
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_axis_of_the_timeline_marks_the_onset_and_times_stand_over_their_step(width: int) -> None:
-    """Only the words over the axis told of the verdict's onset; a time of day began at its step, as if it were later."""
+    """Only the words over the axis told of the verdict's onset; a time of day began at its step, as if later."""
     made = timed(replace(SHOWN, findings=(replace(LATE, since_step=820),)))
     axis = text_of(timeline_lines(ViewState(made, make_look()), width, 24))[-1]
     first, last = axis.index("step"), len(axis.rstrip()) - 1

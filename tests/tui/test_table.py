@@ -11,7 +11,7 @@ import pytest
 from ddpmon.diagnose.alert import Severity
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.against import against_lines
-from ddpmon.tui.draw.bars import Excess, bar, common_scale, legend
+from ddpmon.tui.draw.bars import bar, common_scale, legend
 from ddpmon.tui.draw.columns import cell, decimals_for, difference, sheet
 from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.draw.peer_table import peer_lines
@@ -184,9 +184,26 @@ def test_before_the_first_step_the_times_are_of_no_steps() -> None:
 
 def test_only_the_excess_is_in_the_accent() -> None:
     look = LOOKS["colour"]
-    segments = bar((40, 40, 0, 0, 0), 0.0, 80.0, 10, look, Excess(0, 24.0))
+    segments = bar((40, 40, 0, 0, 0), 0.0, 80.0, 10, look, (24.0, 0, 0, 0, 0))
     drawn = [(segment.text, segment.style == look.accent) for segment in segments]
     assert drawn == [("▆▆", False), ("▆▆▆", True), ("▆▆▆▆▆", False)]
+
+
+def test_lateness_in_several_phases_is_shared_out_over_them() -> None:
+    """All of it was drawn in the phase with the largest part, also what arises in another one."""
+    made = snapshot(Made(ranks=8, straggler=5, extra_ms=60.0))
+    assert made.ranks is not None
+    made.ranks.input_ms[:], made.ranks.forward_ms[:], made.ranks.backward_ms[:] = 20.0, 40.0, 50.0
+    made.ranks.input_ms[5], made.ranks.backward_ms[5], made.ranks.lateness_ms[5] = 40.0, 90.0, 60.0
+    finding = replace(made.findings[0], phase="work")
+    shown, look = ViewState(replace(made, findings=(finding,)), LOOKS["colour"]), LOOKS["colour"]
+    row = table_lines(shown, TableView(np.array([5]), focused=False), 160, 12)[HEAD]
+    hot = [len(segment.text) for segment in row if segment.style == look.accent and segment.text[0] == look.glyphs.hot]
+    assert len(hot) == 2
+    assert hot[1] / hot[0] == pytest.approx(2.0, rel=0.25), "40 ms in backward, 20 ms in input"
+    beside = against_lines(shown, 5, 100, 12)
+    loud = {text_of([line])[0].split()[1] for line in beside if any(part.style == look.accent for part in line)}
+    assert loud == {"input", "backward"}
 
 
 def test_a_rank_that_a_finding_names_without_being_slow_has_no_accent() -> None:

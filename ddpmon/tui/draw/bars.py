@@ -20,16 +20,8 @@ LATER = "late"  # what the accent in a bar means
 NAMES = (PHASES, ("in", "fw", "bw", "op", "ot"))  # of the phases in full, and in short
 
 
-@dataclass(frozen=True, slots=True)
-class Excess:
-    """What of a phase is drawn as lateness: the index of the phase, and ms."""
-
-    phase: int
-    ms: float
-
-
 def bar(
-    phases: Sequence[float], wait: float, scale: float, width: int, look: Look, excess: Excess | None = None
+    phases: Sequence[float], wait: float, scale: float, width: int, look: Look, excess: Sequence[float] = ()
 ) -> Line:
     """Draw one bar of `width` cells.
 
@@ -39,7 +31,7 @@ def bar(
         scale: ms that the full width stands for.
         width: cells.
         look: colours and glyphs.
-        excess: what a finding blames, drawn in the accent at the end of its phase.
+        excess: ms of each phase that are lateness, drawn in the accent at its end; empty for none.
     """
     if not (scale > 0 and math.isfinite(scale)):
         return [Segment(" " * width, look.text)]
@@ -56,11 +48,11 @@ def bar(
     return [*line, Segment(" " * (width - done), look.text)] if done < width else line
 
 
-def _work(phases: Sequence[float], look: Look, excess: Excess | None) -> list[tuple[float, str, Style]]:
+def _work(phases: Sequence[float], look: Look, excess: Sequence[float]) -> list[tuple[float, str, Style]]:
     """(ms, glyph, style) of each phase, the excess behind its own."""
     parts = []
     for index, ms in enumerate(phases):
-        more = 0.0 if excess is None or excess.phase != index else min(excess.ms, ms)
+        more = min(excess[index], ms) if excess else 0.0
         parts.append((ms - more, look.glyphs.phases[index], ink(look.phases[index])))
         if more > 0:
             parts.append((more, look.glyphs.hot, look.accent))

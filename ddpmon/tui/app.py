@@ -216,9 +216,9 @@ class WatchApp(OrderedKeys):
     def redraw(self) -> None:
         """Draw what is shown now, as the reader wants it now."""
         frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at
-        self._whole = furthest(self._whole, self.shown)
+        self._whole = furthest(self._whole, shown := steady(self.picture.snapshot, self.shown))
         shared = (self._interval, self._wanted, self._whole, self.links.marked, self.links.zoom)
-        self.picture = ViewState(steady(self.picture.snapshot, self.shown), self._look, self._stuck(), frozen, *shared)
+        self.picture = ViewState(shown, self._look, self._stuck(), frozen, *shared)
         views = (screen for screen in reversed(self.screen_stack) if isinstance(screen, BaseScreen))
         view = next(views, None) if self.is_running else None  # also below a line that is typed, and below the palette
         if view is not None and view.ready:

@@ -18,6 +18,7 @@ from ddpmon.tui.steady import steady
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
+from tests.tui.test_views import made_timeline
 from tests.tui.watched import Fixed, Watched, watch
 
 LATE = snapshot(Made(ranks=8, straggler=5))
@@ -107,14 +108,20 @@ def test_a_moment_of_the_past_and_another_run_are_shown_as_they_are() -> None:
 
 def test_the_screen_stands_still_and_json_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    source = Fixed(LATE)
+    made = replace(LATE, timeline=made_timeline())
+    source = Fixed(made)
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("late +41 ms")
-        source.shown = later(LATE, 0.6)
+        source.shown = later(made, 0.6)
         ticks = source.ticks
         await watched.until(lambda: source.ticks > ticks + 1 and watched.app.shown.job == source.shown.job)
         assert "late +41 ms" in watched.text()
+        await watched.press("2")
+        await watched.until_shown("timeline")
+        assert "late +41" in watched.text()
+        assert "late +42" not in watched.text(), "in the events as in the table"
+        await watched.press("1")
         await watched.press("ctrl+s", "j")
         await watched.until(lambda: [*tmp_path.iterdir()] != [])
         (finding, *_) = json.loads(next(tmp_path.iterdir()).read_text())["findings"]

@@ -235,7 +235,7 @@ class Timeline:
         step: [W] ascending.
         late_pct: [W] lateness of the latest rank in percent of the base step (`Heat.base_ms`), NaN where unknown.
         late_rank: [W] which rank that is, -1 for none.
-        step_ms, allreduce_ms, loss: [W] medians over ranks.
+        step_ms, loss: [W] medians over ranks. allreduce_ms: [W] the same of the newest sample of each rank.
         busbw_gb_s: [W] bus bandwidth, only with bucket detail.
         marks: phases that the user named. buckets: with bucket detail.
         restarts: (step that the run was at, how many ranks restarted on their own then, the first of them).

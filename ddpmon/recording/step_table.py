@@ -70,9 +70,10 @@ class StepTable:
         nodes, count = self.nodes(), 0
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(HEADING)
-        for row in self.rows():
-            writer.writerow(["" if value is None else repr(value) for value in row] + [nodes.get(row[1], "")])
-            count += 1
+        with np.errstate(over="ignore"):  # a damaged recording may hold what float32 does not
+            for row in self.rows():
+                writer.writerow([*map(_text, row), nodes.get(row[1], "")])
+                count += 1
         return count
 
     def table(self) -> Table:
@@ -96,3 +97,11 @@ class StepTable:
         broken = np.isinf(found["loss"])
         refused = int(len(read) - good.sum())
         return Table(str(self._path), found, broken, self.nodes(), (), refused, tuple(self.notes))
+
+
+def _text(value: Any) -> str:
+    """The shortest text that gives the number back: ranks tell float32, so `0.1` and not `0.10000000149`."""
+    if isinstance(value, float):
+        single = np.float32(value)
+        return str(single) if single == value else repr(value)
+    return "" if value is None else repr(value)

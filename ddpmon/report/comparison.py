@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,12 +28,17 @@ def excesses(snapshot: Snapshot, ranks: Ranks, column: str) -> Floats:
     return found
 
 
-def blamed_phase(snapshot: Snapshot, ranks: Ranks, rank: int, finding: Finding) -> str | None:
-    """The phase in which a finding says that a rank is late; of several phases the one with the largest excess."""
+def shares_by_phase(finding: Finding, excess: Callable[[str], float]) -> dict[str, float]:
+    """The phases in which a finding says that a rank is late, and the share of its lateness that arises in each.
+
+    Args:
+        finding: the shares of one that is not about lateness are empty.
+        excess: by how many ms a phase of the rank exceeds the median of the others; asked for several phases only.
+    """
     if not KINDS[finding.kind].late:  # where a rank is stuck is no lateness
-        return None
-    if finding.phase in PHASES or finding.phase != "work":
-        return finding.phase if finding.phase in PHASES else None
-    excess = {phase: float(excesses(snapshot, ranks, f"{phase}_ms")[rank]) for phase in PHASES}
-    known = {phase: more for phase, more in excess.items() if math.isfinite(more)}
-    return max(known, key=lambda phase: known[phase]) if known else None
+        return {}
+    if finding.phase != "work":
+        return {finding.phase: 1.0} if finding.phase in PHASES else {}
+    found = {phase: excess(phase) for phase in PHASES}
+    more = {phase: ms for phase, ms in found.items() if math.isfinite(ms) and ms > 0}
+    return {phase: ms / sum(more.values()) for phase, ms in more.items()}

@@ -28,7 +28,6 @@ SAID = {
     "sm": "SM use",
     "rss": "resident memory",
     "oom_kills": "killed for lack of memory",
-    "never_heard_of": "never reported",
     "refused_frames": "refused frames",
     "set_aside": "impossible step records",
     "retransmits_per_1000": "TCP retransmits",
@@ -40,7 +39,7 @@ SAID = {
 }
 UNSEEN = {  # what is counted of an incomplete picture: how the ranks are named
     "not_reporting": "silent",
-    "never_heard_of": "never heard of",
+    "never_heard_of": "never reported",
     "restarted_alone": "restarted alone",
 }
 ELSEWHERE = ("cost_pct", "cost_most_pct", "hit_steps", "one_step_in", "phases_ms", "window_steps", "cause_strength")

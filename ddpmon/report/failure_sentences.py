@@ -161,7 +161,7 @@ def _coverage(m: CoverageMeasures, alert: Alert) -> Words:
 def _nobody_reports(m: CoverageMeasures, evidence: Evidence) -> Words:
     """The store answers and every rank is silent: what that may mean, before anybody knows."""
     return Words(
-        f"no rank has reported for {age(m.silent_s)}, though the store answers: the ranks have ended, are stopped, or "
+        f"every rank has been silent for {age(m.silent_s)}, though the store answers: they have ended, are stopped, or "
         "cannot reach the store",
         evidence=evidence,
         advice="wait: ddpmon says what has become of them as soon as it knows",
@@ -171,7 +171,7 @@ def _nobody_reports(m: CoverageMeasures, evidence: Evidence) -> Words:
 def _unseen(m: CoverageMeasures) -> list[str]:
     said = []
     if m.silent:
-        said.append(f"{does(m.silent, 'have')} not reported for {age(m.silent_s)}")
+        said.append(f"{does(m.silent, 'have')} been silent for {age(m.silent_s)}")
     if m.unheard:
         never = f"{does(m.unheard, 'have')} never reported"
         said.append(f"{never}, so a slowdown of the whole run or its network cannot be detected")

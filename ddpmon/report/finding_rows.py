@@ -107,20 +107,19 @@ def what_within(finding: Finding, cells: int) -> str:
     return next((words for words in forms if len(words) <= cells), forms[-1])
 
 
-def late_words(finding: Finding, *, each: str = "", share: str = "", most: str = "") -> str:
+def late_words(finding: Finding, *, each: str = "", share: str = "") -> str:
     """By how much somebody is late, how often, and the phase of most of that.
 
     Args:
         finding: empty words of one that measured no lateness.
         each: stands behind the ms of what is late in every step.
         share: stands behind that.
-        most: stands before the phase.
     """
     excess = finding.evidence.get("excess_ms")
     if not KINDS[finding.kind].late or isinstance(excess, str) or not known(excess):
         return ""
     often = one_step_of(finding.evidence.get("one_step_in"))
-    phase = f", {most}{finding.phase}" if finding.phase not in (None, "work") else ""
+    phase = f", {finding.phase}" if finding.phase not in (None, "work") else ""
     return f"late {signed(excess)} ms{f' in {often}' if often else each}{share}{phase}"
 
 

@@ -80,7 +80,7 @@ def _unattributed(m: UnattributedMeasures, alert: Alert) -> Words:
     """Everybody waits, or everybody is at work."""
     alone, seconds = len(m.ranks) == 1, age(m.hang.seconds)
     everybody = format_ranks(m.ranks) if m.absent or alone else f"all {len(m.ranks):,} ranks"
-    missing = f" ({plural(m.absent, 'other')} {'is' if m.absent == 1 else 'are'} not heard)" if m.absent else ""
+    missing = f" ({plural(m.absent, 'other')} {'is' if m.absent == 1 else 'are'} silent)" if m.absent else ""
     devices = f"; the GPUs are in {_counted(m.device_phases)}" if m.device_phases else ""
     if m.hang.waiters is not None:
         where = _operation(m.hang) or " and ".join(sorted(_COLLECTIVES.get(p) or clean(p, 40) for p, _ in m.phases))

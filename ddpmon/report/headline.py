@@ -36,7 +36,7 @@ def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]
     yield from _long(
         finding,
         snapshot,
-        late_words(finding, each="/step", share="" if share is None else f" (+{share:.0f} %)", most="mostly "),
+        late_words(finding, each="/step", share="" if share is None else f" (+{share:.0f} %)"),
         dot,
     )
     yield from _short(finding, snapshot, late_words(finding))

@@ -14,12 +14,15 @@ STEPS = 512
 # So many ranks, evenly spaced, stand for the typical one: their median is that of all within the spread of healthy
 # ranks, and of 4,096 ranks a sixteenth is sorted. Chosen, not measured.
 MOST_RANKS = 256
-TYPICAL = ("duration", "allreduce", "loss")
+TYPICAL = ("duration", "loss")
+# Each rank samples the all-reduce window once a second, at a step of its own: of steps of 1 ms once in 1,000 steps.
+SAMPLED_WITHIN = 1024  # steps
+_MOST_SAMPLED = 0.5  # of the ranks: more than that stand for the others. Chosen, not measured.
 # Of steps that are worked out together. Their tables have less than 2 MiB: glibc maps larger ones by themselves, and
 # fresh pages take longer than the work.
 _CELLS_AT_ONCE = 1 << 17
 SPARE = 32  # steps that a table has room for beyond the newest one: 0.5 MB at 4,096 ranks. Chosen, not measured.
-_FIGURES = 4 + len(TYPICAL)  # a step: base, ranks known, the worst lateness and whose it is, and the typical figures
+_FIGURES = 5 + len(TYPICAL)  # a step: base, ranks known, the worst lateness, whose it is, typical figures, all-reduce
 F64 = NDArray[np.float64]
 
 
@@ -34,7 +37,8 @@ class NewestSteps:
         base_ms: [W] what a step takes if no rank is late: median work and the transfer that no rank could hide.
         known: [W] of how many ranks the lateness is known; of a run of one rank of none.
         worst_ms, worst_rank: [W] the largest lateness, and whose it is; NaN and -1 where nobody's is known.
-        duration_ms, allreduce_ms, loss: [W] medians over at most 256 ranks, evenly spaced, NaN where unknown.
+        duration_ms, loss: [W] medians over at most 256 ranks, evenly spaced, NaN where unknown.
+        allreduce_ms: [W] of the steps that some of these ranks have sampled the median of the newest sample of each.
     """
 
     step: I64
@@ -127,8 +131,30 @@ class StepMap:
         typical = [row_medians(table.T) for table in self._rings.takes(TYPICAL, steps, some)]
         known = np.count_nonzero(~np.isnan(late), axis=0)
         return np.array([table.T for table in (late, *shown)], np.float32), np.array(
-            [base, known, worst, rank, *typical], np.float64
+            [base, known, worst, rank, *typical, self._allreduce(steps, some)], np.float64
         )
+
+    def _allreduce(self, steps: I64, some: I64) -> F32:
+        """[steps] the median of the newest sample of each rank, in the steps that one of them has sampled.
+
+        A late rank has a short window and the others have long ones: medians of the samples of one step alone would
+        jump from one rank to another.
+        """
+        table = self._rings.takes(("allreduce",), steps, some)[0]
+        known = ~np.isnan(table)
+        if known.all() or not known.any():
+            return row_medians(table.T)
+        before = min(SAMPLED_WITHIN, self._rings.capacity - len(steps))
+        longer = np.arange(max(int(steps[0]) - before, 0), steps[-1] + 1)
+        newest = _newest_known(self._rings.takes(("allreduce",), longer, some)[0])[:, -len(steps) :]
+        told = np.count_nonzero(~np.isnan(newest), axis=0) > _MOST_SAMPLED * len(some)
+        return np.where(known.any(axis=0) & told, row_medians(newest.T), np.float32(np.nan))
+
+
+def _newest_known(table: F32) -> F32:
+    """[ranks, steps] the newest known value of each rank up to each step."""
+    places = np.where(np.isnan(table), 0, np.arange(table.shape[1]))
+    return np.take_along_axis(table, np.maximum.accumulate(places, axis=1), axis=1)
 
 
 class _Tables:
@@ -159,7 +185,7 @@ class _Tables:
 
 
 def _newest_steps(steps: I64, tables: F32, figures: F64) -> NewestSteps:
-    base, known, worst, rank, duration, allreduce, loss = figures
+    base, known, worst, rank, duration, loss, allreduce = figures
     column = tables[1].T if len(tables) > 1 else None
     whose = rank.astype(np.int64)
     return NewestSteps(

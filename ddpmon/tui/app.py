@@ -39,6 +39,7 @@ from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank_screen import RankScreen
 from ddpmon.tui.screens.run_screen import RunScreen
 from ddpmon.tui.screens.timeline_screen import TimelineScreen
+from ddpmon.tui.steady import steady
 from ddpmon.tui.terminal import SteadyDriver, TerminalBackground, is_remote, own_terminal
 from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, THEMES, Look, make_look
 from ddpmon.tui.view_state import NOTHING_YET, ViewState, furthest
@@ -59,7 +60,7 @@ class WatchApp(OrderedKeys):
         remembered: where a dashboard on the run of this id stood when it was left, None if none did.
 
     Attributes:
-        session: where this one stood when it was left; None until then.
+        session: where this one stood when it was left; None until then. shown: what is drawn, with exact figures.
     """
 
     TITLE = "ddpmon"
@@ -115,7 +116,7 @@ class WatchApp(OrderedKeys):
         self.habits = Habits(self, preferences.notifications, remembered)
         self.session: Session | None = None
         self._theme_name, self._is_light = preferences.theme or "auto", False
-        self._latest = self._shown = replace(NOTHING_YET, taken_monotonic=time.monotonic())
+        self._latest = self.shown = replace(NOTHING_YET, taken_monotonic=time.monotonic())
         self._whole: Snapshot | None = None
         self.links = Links(self)
         self._interval = min(max(preferences.interval, INTERVALS[0]), INTERVALS[-1])
@@ -124,7 +125,7 @@ class WatchApp(OrderedKeys):
         self._travel: Travel | None = getattr(source, "travel", None)
         self._beat: Timer | None = None
         self._look: Look = self._make_look(DARK_THEME.name)
-        self.picture = ViewState(self._shown, self._look, interval=self._interval)
+        self.picture = ViewState(self.shown, self._look, interval=self._interval)
 
     def run(self, **options: Any) -> None:
         """Run with the terminal to ourselves: what native code writes to stderr does not reach the screen."""
@@ -196,8 +197,8 @@ class WatchApp(OrderedKeys):
         """Keep the newest picture; show it unless the display is frozen: then only what it knows of that moment."""
         before, self._latest = self._latest, message.snapshot
         was_stuck = self.picture.stuck_s is not None
-        is_new = was_stuck or self._shown is not before or not tells_the_same(before, message.snapshot)
-        self._shown = message.snapshot if self._frozen_at is None else as_of(self._shown, message.snapshot)
+        is_new = was_stuck or self.shown is not before or not tells_the_same(before, message.snapshot)
+        self.shown = message.snapshot if self._frozen_at is None else as_of(self.shown, message.snapshot)
         if is_new:
             self.habits.look_for_news(message.snapshot)
             self.redraw()
@@ -215,9 +216,9 @@ class WatchApp(OrderedKeys):
     def redraw(self) -> None:
         """Draw what is shown now, as the reader wants it now."""
         frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at
-        self._whole = furthest(self._whole, self._shown)
+        self._whole = furthest(self._whole, shown := steady(self.picture.snapshot, self.shown))
         shared = (self._interval, self._wanted, self._whole, self.links.marked, self.links.zoom)
-        self.picture = ViewState(self._shown, self._look, self._stuck(), frozen, *shared)
+        self.picture = ViewState(shown, self._look, self._stuck(), frozen, *shared)
         views = (screen for screen in reversed(self.screen_stack) if isinstance(screen, BaseScreen))
         view = next(views, None) if self.is_running else None  # also below a line that is typed, and below the palette
         if view is not None and view.ready:
@@ -278,7 +279,7 @@ class WatchApp(OrderedKeys):
         """Without a past, and while a run is live, `home` and `end` are the table's."""
         if action in ("travel", "go_to", "travel_to") and self._travel is None:
             return False
-        return action != "travel_to" or self._shown.replay is not None
+        return action != "travel_to" or self.shown.replay is not None
 
     @property
     def heat_metric(self) -> Metric:
@@ -303,7 +304,7 @@ class WatchApp(OrderedKeys):
         if self._travel is None:
             self.habits.ask_what_to_write()
         else:
-            frozen = None if self._frozen_at is None else self._shown
+            frozen = None if self._frozen_at is None else self.shown
             self._travel.ask(Request("write", shown=frozen))
             self._reader.refocus()
 
@@ -321,17 +322,17 @@ class WatchApp(OrderedKeys):
 
     def action_freeze(self) -> None:
         """Freeze the display, or let it go on with the latest picture; play a recording, or pause it."""
-        if self._shown.replay is not None:
+        if self.shown.replay is not None:
             self.action_travel("play")
             return
         self._frozen_at = time.monotonic() if self._frozen_at is None else None
         if self._frozen_at is None:
-            self._shown = self._latest
+            self.shown = self._latest
         self.redraw()
 
     def action_rate(self, slower: int) -> None:
         """Read more or less often; play a recording faster or slower."""
-        if self._shown.replay is not None:
+        if self.shown.replay is not None:
             self.action_travel("speed", -slower)
             return
         nearest = min(range(len(INTERVALS)), key=lambda place: abs(INTERVALS[place] - self._interval))

@@ -72,7 +72,9 @@ class Habits:
         screen, snapshot = self._app.screen, self._app.picture.snapshot
         finding = screen.finding if isinstance(screen, BaseScreen) else None
         if as_json:
-            text = json_line(status_object(snapshot) if finding is None else finding_of_run(snapshot, finding))
+            exact = self._app.shown
+            whole = status_object(exact) if finding is None else finding_of_run(exact, self._exact(finding))
+            text = json_line(whole)
         else:
             text = finding_text(snapshot, finding)
         self._write(clipboard(text, os.environ))
@@ -108,8 +110,12 @@ class Habits:
         if form == REPORT:
             self._app.action_write()
         elif form is not None:
-            snapshot = self._app.picture.snapshot
-            self._write_file(f"finding-{finding.kind.replace('_', '-')}", form, finding_file(snapshot, finding, form))
+            text = finding_file(self._app.shown, self._exact(finding), form)
+            self._write_file(f"finding-{finding.kind.replace('_', '-')}", form, text)
+
+    def _exact(self, finding: Finding) -> Finding:
+        """A finding that is drawn, with the figures of the last reading."""
+        return next((each for each in self._app.shown.findings if identity(each) == identity(finding)), finding)
 
     def _write_once_closed(self, form: str | None) -> None:
         """The line that asked for the form shall not be in the picture."""
@@ -133,13 +139,12 @@ class Habits:
             self.say(f"written: {path}")
 
     def _written(self, form: str, screen: BaseScreen) -> str:
-        snapshot = self._app.picture.snapshot
         if form == "svg":
             return self._app.export_screenshot(title=f"ddpmon {screen.view}")
         if form == "txt":
             return view_text(screen)
         if form == "json":
-            return snapshot_json(snapshot)
+            return snapshot_json(self._app.shown)
         return screen.csv()
 
     def look_for_news(self, snapshot: Snapshot) -> None:

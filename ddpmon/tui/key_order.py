@@ -1,4 +1,4 @@
-"""Keys take effect in the order in which they were pressed, however close together they arrive."""
+"""Keys and clicks take effect in the order in which they were made, however close together they arrive."""
 
 from __future__ import annotations
 
@@ -9,43 +9,47 @@ from typing import Any
 from textual import events
 from textual.app import App
 
+TAKE_TURNS = (
+    events.Key | events.Paste | events.MouseDown | events.MouseUp | events.MouseScrollDown | events.MouseScrollUp
+)
 MOST_TURNS = 10_000  # of the event loop, some 0.1 s: a widget that never answers does not take the keyboard away
 
 
 class OrderedKeys(App[None]):
-    """An app that handles a key only once all widgets have finished with the key before.
+    """An app that handles a key or a click only once all widgets have finished with the one before.
 
     Textual passes a key to the widget that has the focus now, and its binding runs some turns of the event loop later.
     Of several keys in one packet, as a stalled SSH connection sends them, the second one went to the widget
-    that the first one was about to take the focus from, and letters overtook `backspace`.
+    that the first one was about to take the focus from, and letters overtook `backspace`. A click would overtake all
+    keys that are held back, and go to the view that they are about to leave.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._held_keys: deque[events.Key | events.Paste] = deque()
-        self._key_task: asyncio.Task[None] | None = None
+        self._held: deque[events.Event] = deque()
+        self._held_task: asyncio.Task[None] | None = None
 
     async def on_event(self, event: events.Event) -> None:
-        """Hold a key or a paste back while another one is at work."""
-        if not isinstance(event, events.Key | events.Paste) or event.is_forwarded:
+        """Hold a key, a paste or a click back while another one is at work."""
+        if not isinstance(event, TAKE_TURNS) or event.is_forwarded:
             await super().on_event(event)
-        elif self._held_keys or not self._is_quiet():
-            self._held_keys.append(event)
-            if self._key_task is None:
-                self._key_task = asyncio.create_task(self._handle_held_keys())
+        elif self._held_task is not None or not self._is_quiet():
+            self._held.append(event)
+            if self._held_task is None:
+                self._held_task = asyncio.create_task(self._handle_held())
         else:
             await super().on_event(event)
 
-    async def _handle_held_keys(self) -> None:
-        """Handle the keys that are held back, one after the other."""
+    async def _handle_held(self) -> None:
+        """Handle what is held back, one after the other."""
         try:
-            while self._held_keys and self.is_running:
+            while self._held and self.is_running:
                 await self._become_quiet()
-                await super().on_event(self._held_keys.popleft())
+                await super().on_event(self._held.popleft())
         except Exception as error:  # what Textual does in its own tasks: it ends with the traceback
             self._handle_exception(error)
         finally:
-            self._key_task = None
+            self._held_task = None
 
     async def _become_quiet(self) -> None:
         """Let the event loop turn until it is quiet."""

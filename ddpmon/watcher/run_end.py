@@ -58,7 +58,7 @@ def no_word(run: Run, fate: Fate | None, silences: NDArray[np.float64], *, is_as
     known = []
     if _mute(run):
         lives = ", and rank 0's process runs" if fate is not None and fate.state == "running" else ""
-        known += [f"no rank has reported for {age(float(np.nanmin(silences)))}", f"the store answers{lives}"]
+        known += [f"every rank has been silent for {age(float(np.nanmin(silences)))}", f"the store answers{lives}"]
         if fate is not None:
             known.append("" if lives else fate.why)
         elif is_asked:

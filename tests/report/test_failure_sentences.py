@@ -148,20 +148,20 @@ ROWS = [
     (
         "one silent",
         coverage(silent=(9,)),
-        f"{HOLES}rank 9 has not reported for 6.0 s",
+        f"{HOLES}rank 9 has been silent for 6.0 s",
         "check that rank 9 attaches the monitor, and that its host reaches the store",
     ),
     (
         "all silent",
         coverage(silent=tuple(range(10))),
-        "no rank has reported for 6.0 s, though the store answers: the ranks have ended, are stopped, or cannot reach "
+        "every rank has been silent for 6.0 s, though the store answers: they have ended, are stopped, or cannot reach "
         "the store",
         "wait: ddpmon says what has become of them as soon as it knows",
     ),
     (
         "most unheard",
         coverage(silent=(1,), unheard=(6, 7, 8, 9, 0)),
-        f"{HOLES}rank 1 has not reported for 6.0 s; ranks 0, 6, 7, 8, 9 have {NEVER}; only 4 of 10 ranks report now: "
+        f"{HOLES}rank 1 has been silent for 6.0 s; ranks 0, 6, 7, 8, 9 have {NEVER}; only 4 of 10 ranks report now: "
         "the others cannot be judged",
         "check that ranks 0, 1, 6, 7, 8, 9 attach the monitor, and that their hosts reach the store",
     ),

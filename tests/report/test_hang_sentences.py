@@ -191,7 +191,7 @@ ROWS = [
                 device_phases=(("forward", 1), ("backward", 1)),
             )
         ),
-        "ranks 0, 1 (2 others are not heard) have waited in other and the gradient reduction for 15 s: no single rank "
+        "ranks 0, 1 (2 others are silent) have waited in other and the gradient reduction for 15 s: no single rank "
         "is to blame; the GPUs are in forward (1), backward (1)",
         NETWORK,
     ),

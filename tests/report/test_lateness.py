@@ -12,7 +12,7 @@ from ddpmon.machine import GpuFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
 from ddpmon.report.build import build_heat, build_ranks, column_of, lateness_as_found
 from ddpmon.report.build_timeline import build_timeline
-from ddpmon.report.comparison import blamed_phase
+from ddpmon.report.comparison import shares_by_phase
 from ddpmon.report.cost import hour_unit, hours_words, lost_hours
 from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import command, facts
@@ -247,8 +247,8 @@ def test_where_a_rank_is_stuck_is_no_lateness() -> None:
     """The input of a rank that is stuck in it was orange (B6)."""
     shown = snapshot(Made(straggler=5))
     assert shown.ranks is not None
-    assert blamed_phase(shown, shown.ranks, 5, shown.findings[0]) == "input"
-    assert blamed_phase(shown, shown.ranks, 2, HANG) is None
+    assert shares_by_phase(shown.findings[0], lambda _phase: 41.0) == {"input": 1.0}
+    assert shares_by_phase(HANG, lambda _phase: 41.0) == {}
 
 
 # when, and what it costs

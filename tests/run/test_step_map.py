@@ -90,3 +90,19 @@ def test_what_an_older_picture_shows_stays_while_steps_go_on() -> None:
             assert same_as_from_the_beginning(rings, kept)
     for newest, copy in zip(shown, copies, strict=True):
         np.testing.assert_array_equal(newest.lateness, copy)
+
+
+def test_the_all_reduce_does_not_jump_with_the_rank_that_has_sampled_a_step() -> None:
+    """Each rank samples its window once a second, at a step of its own; that of the late rank is short."""
+    rings = Rings(4)
+    kept = StepMap(rings)
+    windows = {0: 100.0, 1: 100.0, 2: 20.0, 3: 100.0}
+    for step in range(200):
+        for rank, ms in windows.items():
+            sampled = [ms if step % 40 == 10 * rank else np.nan]
+            rings.add([(rank, columns([step], {"duration": [120.0], "exposed": [5.0], "allreduce": sampled}))])
+        kept.read()
+    for newest in (kept.read(), StepMap(rings).read()):
+        known = np.isfinite(newest.allreduce_ms)
+        assert newest.step[known].tolist() == list(range(20, 200, 10)), "once three of four ranks have one"
+        assert set(newest.allreduce_ms[known].tolist()) == {100.0}

@@ -245,7 +245,7 @@ def findings_of(made: Made, step_ms: float) -> tuple[Finding, ...]:
             ),
         )  # fmt: skip
     for rank in made.lost:
-        said = f"rank {rank} has not been heard from for 14 s; its last step was {made.step - 60:,}."
+        said = f"rank {rank} has been silent for 14 s; its last step was {made.step - 60:,}."
         found.insert(0, Finding("rank_lost", "critical", said, (rank,), since_step=made.step - 60))
     return tuple(found)
 

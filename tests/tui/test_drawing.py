@@ -192,6 +192,13 @@ def test_without_colour_no_style_has_one() -> None:
     assert not [style for style in styles if style.color or style.bgcolor]
 
 
+def test_the_help_says_which_of_the_two_figures_of_pace_is_a_median() -> None:
+    """A reader divided the samples of a step by `ms/step`, and got another number than `samples/s`."""
+    said = " ".join(" ".join(text_of(help_lines(LOOKS["plain"], 120))).split())
+    assert "ms/step the median duration of the last 20 steps" in said
+    assert "samples/s the samples of these steps over their mean duration" in said
+
+
 @pytest.mark.parametrize("sort", SORTS)
 def test_every_sort_shows_every_rank_once(sort: str) -> None:
     for made in (SNAPSHOTS["eight"], SNAPSHOTS["64 with a loss"]):

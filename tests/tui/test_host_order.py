@@ -18,6 +18,7 @@ from ddpmon.tui.draw.run_plots import lateness_plot
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.screens.host_screens import HostsScreen
 from ddpmon.tui.view_state import ViewState
+from ddpmon.tui.widgets.virtual_table import HostTable
 from tests.tui.made_runs import Made, make_detail, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 from tests.tui.test_hosts import said
@@ -60,6 +61,26 @@ def test_hosts_on_which_something_stands_out_come_behind_those_that_findings_nam
     made = snapshot(Made(ranks=64, per_node=8, gpu=True, straggler=17, troubled=(6,)))
     assert ordered_hosts(made, "worst", False)[:4].tolist() == [2, 6, 0, 1]
     assert ordered_hosts(made, "host", False).tolist() == [*range(8)]
+
+
+def test_a_host_near_a_threshold_keeps_its_place_for_a_minute() -> None:
+    """Its row jumped to the front and back with each reading."""
+    odd = snapshot(Made(ranks=64, per_node=8, gpu=True, straggler=17, troubled=(6,)))
+    calm = replace(odd, nodes=snapshot(Made(ranks=64, per_node=8, gpu=True, straggler=17)).nodes)
+    source = Fixed(odd)
+
+    async def act(watched: Watched) -> None:
+        await watched.press("3")
+        table = watched.app.screen.query_one(HostTable)
+        for seconds, made, ahead in ((0, odd, 6), (30, calm, 6), (80, odd, 6), (139, calm, 6), (142, calm, 0)):
+            source.shown = replace(made, taken_at=odd.taken_at + seconds, nodes=(*made.nodes,))
+            await watched.until(lambda: watched.app.shown.taken_at == source.shown.taken_at)
+            assert table.view.order[:2].tolist() == [2, ahead], seconds
+        source.shown = replace(calm, taken_at=odd.taken_at + 80)
+        await watched.until(lambda: watched.app.shown.taken_at == source.shown.taken_at)
+        assert table.view.order[:2].tolist() == [2, 0], "what was forgotten stays so"
+
+    watch(source, act, (160, 40))
 
 
 def test_hosts_whose_cells_are_alike_stay_in_their_order_and_unknown_ones_come_last() -> None:
@@ -184,3 +205,14 @@ def test_what_is_late_now_and_then_is_sorted_by_the_lateness_that_is_shown() -> 
     assert ordered_hosts(RARE, "late", False)[0] == 4
     assert ordered(RARE, "late", False, "")[0] == 33
     assert ordered_hosts(replace(RARE, findings=()), "late", False)[0] != 4
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_heat_map_beside_the_hosts_has_their_order(reverse: bool) -> None:
+    """The table began with the host of the straggler, and the map beside it with node0."""
+    made = snapshot(Made(ranks=64, per_node=4, straggler=61))
+    view = TableView(ordered_hosts(made, "worst", reverse), reverse=reverse)
+    title, *lines = text_of(host_table_lines(ViewState(made, LOOKS["ascii"]), view, 240, 40))
+    place = title.index("- lateness, host")
+    labels = [line[place : place + 6].strip(" !") for line in lines[:-1]]
+    assert [label for label in labels if label] == [f"n{host}" for host in view.order]

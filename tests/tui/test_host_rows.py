@@ -23,9 +23,9 @@ from tests.tui.test_hosts_table import rows_of
 def test_hosts_of_a_run_that_has_ended_show_their_last_values() -> None:
     assert CALM.run is not None
     old = replace(CALM, nodes=tuple(replace(node, age_s=24.0) for node in CALM.nodes))
-    assert any("no word for 24 s" in row for row in rows_of(old))
+    assert any("silent for 24 s" in row for row in rows_of(old))
     rows = rows_of(replace(old, run=replace(CALM.run, state="finished")))
-    assert not any("no word" in row for row in rows)
+    assert not any("silent" in row for row in rows)
     assert "last values, 24 s old" in rows[0]
     assert rows[1:] == rows_of(replace(CALM, run=replace(CALM.run, state="finished")))[1:]
 

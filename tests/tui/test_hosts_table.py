@@ -87,7 +87,7 @@ def test_hosts_with_findings_come_first_and_the_rest_in_node_order() -> None:
 def test_a_host_that_has_fallen_silent_shows_no_old_figures_as_new() -> None:
     silent = replace(MANY, nodes=(replace(MANY.nodes[0], age_s=14.0), *MANY.nodes[1:]))
     row = rows_of(silent, order="host")[2]
-    assert row.rstrip().endswith("no word for 14 s")
+    assert row.rstrip().endswith("silent for 14 s")
 
 
 def test_hosts_not_heard_from_are_counted() -> None:

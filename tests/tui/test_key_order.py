@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from textual.events import Key, Paste
+from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.widgets import Input
 
+from ddpmon.tui.draw.table import HEAD
 from ddpmon.tui.screens.host_screens import HostsScreen
+from ddpmon.tui.widgets.virtual_table import RankTable
 from tests.tui.test_views import SHOWN, timed
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
 
@@ -67,3 +69,20 @@ def test_keys_behind_one_that_opens_a_view_go_to_that_view() -> None:
         assert isinstance(hosts, HostsScreen)
 
     watch(Fixed(timed(SHOWN)), act, (120, 34))
+
+
+def test_a_click_behind_keys_that_are_held_back_takes_its_turn() -> None:
+    """It went to the table before the filter was in force, and so chose another rank."""
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        table = watched.app.screen.query_one(RankTable)
+        x, y = table.region.x + 10, table.region.y + HEAD + 1
+        send(watched, "/rank=3,4,5\n")
+        for kind in (MouseDown, MouseUp):
+            watched.app.post_message(kind(None, x, y, 0, 0, 1, False, False, False, x, y))
+        await watched.until(lambda: watched.rows() == [5, 3, 4])
+        await settle(watched)
+        assert table.rank == 3
+
+    watch(Fixed(STRAGGLER), act)

@@ -21,7 +21,7 @@ from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
 
 # The straggler is critical from the beginning; rank 3 is lost some readings later, and rank 2 fails some more later.
 WORSENING = (*PLAY, "--worsens", "--notifications")
-TOLD = ["gpt-stdlib: rank 3 has not been heard from for 14 s; its last step was", f"gpt-stdlib: {FAILED.summary}"]
+TOLD = ["gpt-stdlib: rank 3 has been silent for 14 s; its last step was", f"gpt-stdlib: {FAILED.summary}"]
 OSC = re.compile(rb"\x1b\]([^\x07\x1b]*)(?:\x07|\x1b\\)")
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ddpmon.snapshot import Course
+from ddpmon.tui.draw.courses import METRICS, rank_plots
 from ddpmon.tui.draw.decimation import decimate
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.key_figures import figures_line
@@ -331,3 +333,17 @@ def test_a_plot_of_the_newest_steps_of_a_long_run_says_which_they_are() -> None:
     assert not any(f" of {last}" in line for line in lines[1:])
     (begin,) = {begin for begin, _ in ends(lines[11:])}
     assert int(begin.replace(",", "")) == int(made.series.step[0]), "the others show the whole run"
+
+
+def test_readings_in_long_steps_are_a_line_over_these_steps() -> None:
+    """Of steps of 5 s each has five readings: they were a speck over each step, and nothing between two of them."""
+    made = snapshot(Made(focus=3, step=4))
+    assert made.detail is not None
+    steps = np.arange(5)
+    cpu = Course(np.repeat(steps, 5), np.linspace(90.0, 110.0, 25), np.empty((0, 25)))
+    whole = Course(steps, np.full(5, 120.0), np.empty((0, 5)))
+    detail = replace(made.detail, courses={**made.detail.courses, "work": whole, "cpu_pct": cpu})
+    metric = next(metric for metric in METRICS if metric.key == "cpu_pct")
+    lines = text_of(rank_plots(ViewState(made, LOOKS["ascii"]), detail).plot(replace(metric, from_zero=False), 60, 12))
+    drawn = {place for line in lines[1:-1] for place, char in enumerate(line[GUTTER:-1]) if char not in " ┄.-"}
+    assert drawn >= {*range(60 - GUTTER - 1)}

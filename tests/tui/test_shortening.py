@@ -179,3 +179,13 @@ def test_advice_and_notices_are_cut_behind_a_word() -> None:
             said = line.rstrip().removesuffix(" …").split("→ ")[-1].strip(" ‖")
             assert line.rstrip().endswith(" …")
             assert advice.removeprefix("before the next run, ").startswith(f"{said} ")
+
+
+def test_the_headline_and_the_list_name_the_phase_alike() -> None:
+    """The headline said `mostly input` where the list beside it said `input`."""
+    shown = snapshot(Made(straggler=5))
+    (finding, *_) = shown.findings
+    for width in (80, 120, 200):
+        headline = text_of(verdict_lines(ViewState(shown, COLOUR), width))[0]
+        assert f", {finding.phase} " in headline
+        assert "mostly" not in headline

@@ -11,7 +11,7 @@ import pytest
 from ddpmon.diagnose.alert import Severity
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.against import against_lines
-from ddpmon.tui.draw.bars import Excess, bar, common_scale, legend
+from ddpmon.tui.draw.bars import bar, common_scale, legend
 from ddpmon.tui.draw.columns import cell, decimals_for, difference, sheet
 from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.draw.peer_table import peer_lines
@@ -56,7 +56,7 @@ def test_the_straggler_comes_first_with_the_longest_bar(ranks: int, straggler: i
 
 def test_lost_ranks_come_before_slow_ones_and_have_no_bar() -> None:
     rows = rows_of(snapshot(Made(ranks=8, straggler=5, lost=(3,))))
-    assert "lost, last word 14 s ago" in rows[0]
+    assert "lost, silent for 14 s" in rows[0]
     assert sum(char in "#+=" for char in rows[0][30:]) == 0
     assert " 5 node1" in rows[1]
 
@@ -82,9 +82,9 @@ def test_calm_rows_stand_in_rank_order_and_do_not_jump() -> None:
 
 
 def test_a_legend_in_ascii_can_be_read() -> None:
-    text = "".join(segment.text for segment in legend(LOOK, 60, "180 ms"))
-    assert "~opt" in text
-    assert "oopt" not in text
+    text = "".join(segment.text for segment in legend(LOOK, 60, "180"))
+    assert "~op" in text
+    assert "oop" not in text
 
 
 def test_all_bars_have_one_scale() -> None:
@@ -97,10 +97,10 @@ def test_all_bars_have_one_scale() -> None:
 
 
 def test_a_narrow_table_says_where_the_scale_ends_and_drops_words_for_it() -> None:
-    said = {width: "".join(part.text for part in legend(LOOKS["colour"], width, "680 ms")) for width in (40, 30, 12)}
+    said = {width: "".join(part.text for part in legend(LOOKS["colour"], width, "680")) for width in (40, 30, 12)}
     assert all(len(text) == width for width, text in said.items())
     assert [word in said[30] for word in ("in", "fw", "bw", "op", "ot", "wait", "680")] == [True] * 7
-    assert "fwd" in said[40]
+    assert "■in ■fw ■bw ■op ■ot" in said[30]
     assert said[40].endswith("  680 ms")
     assert said[12].strip() == "680 ms"
 
@@ -191,9 +191,26 @@ def test_before_the_first_step_the_times_are_of_no_steps() -> None:
 
 def test_only_the_excess_is_in_the_accent() -> None:
     look = LOOKS["colour"]
-    segments = bar((40, 40, 0, 0, 0), 0.0, 80.0, 10, look, Excess(0, 24.0))
+    segments = bar((40, 40, 0, 0, 0), 0.0, 80.0, 10, look, (24.0, 0, 0, 0, 0))
     drawn = [(segment.text, segment.style == look.accent) for segment in segments]
     assert drawn == [("▆▆", False), ("▆▆▆", True), ("▆▆▆▆▆", False)]
+
+
+def test_lateness_in_several_phases_is_shared_out_over_them() -> None:
+    """All of it was drawn in the phase with the largest part, also what arises in another one."""
+    made = snapshot(Made(ranks=8, straggler=5, extra_ms=60.0))
+    assert made.ranks is not None
+    made.ranks.input_ms[:], made.ranks.forward_ms[:], made.ranks.backward_ms[:] = 20.0, 40.0, 50.0
+    made.ranks.input_ms[5], made.ranks.backward_ms[5], made.ranks.lateness_ms[5] = 40.0, 90.0, 60.0
+    finding = replace(made.findings[0], phase="work")
+    shown, look = ViewState(replace(made, findings=(finding,)), LOOKS["colour"]), LOOKS["colour"]
+    row = table_lines(shown, TableView(np.array([5]), focused=False), 160, 12)[HEAD]
+    hot = [len(segment.text) for segment in row if segment.style == look.accent and segment.text[0] == look.glyphs.hot]
+    assert len(hot) == 2
+    assert hot[1] / hot[0] == pytest.approx(2.0, rel=0.25), "40 ms in backward, 20 ms in input"
+    beside = against_lines(shown, 5, 100, 12)
+    loud = {text_of([line])[0].split()[1] for line in beside if any(part.style == look.accent for part in line)}
+    assert loud == {"input", "backward"}
 
 
 def test_a_rank_that_a_finding_names_without_being_slow_has_no_accent() -> None:
@@ -295,8 +312,8 @@ def test_in_ascii_too_a_figure_without_difference_ends_below_its_heading() -> No
 @pytest.mark.parametrize(
     ("width", "said"),
     [
-        (76, "■in■fw■bw■op■ot■late╌wait"), (80, "■in■fw■bw■op■ot■late╌wait"),
-        (88, "■in ■fwd ■bwd ■opt ■oth ■late ╌wait"),
+        (72, "■in ■fw ■bw ■op ■ot ■late"), (76, "■in ■fw ■bw ■op ■ot ■late"), (80, "■in ■fw ■bw ■op ■ot ■late ╌wait"),
+        (88, "■in ■fw ■bw ■op ■ot ■late ╌wait"),
         (160, "■input ■forward ■backward ■optimizer ■other ■late ╌wait"),
     ],
 )  # fmt: skip
@@ -305,3 +322,10 @@ def test_the_heading_of_the_bars_names_all_shades_and_the_accent_at_every_width(
     heads, calm = (text_of(table_lines(picture, TableView(np.arange(ranks)), width, 12))[1] for ranks in (8, 5))
     assert said in heads
     assert "■late" not in calm, "no rank in sight has it"
+
+
+def test_the_heading_of_the_bars_has_one_short_form_of_each_phase() -> None:
+    """It said `bw` in 80 columns, `bwd` in 88, and `backward` in wider terminals."""
+    picture = ViewState(snapshot(Made(straggler=5)), LOOKS["colour"])
+    heads = [text_of(table_lines(picture, TableView(np.arange(8)), width, 12))[1] for width in range(70, 200)]
+    assert {word for head in heads for word in re.findall(r"■(b\w+)", head)} == {"bw", "backward"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -394,3 +395,17 @@ def test_the_key_of_the_buckets_is_offered_where_it_does_something(size: tuple[i
         )
 
     watch(Fixed(timed(SHOWN, buckets=True)), act, size)
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_axis_of_the_timeline_marks_the_onset_and_times_stand_over_their_step(width: int) -> None:
+    """Only the words over the axis told of the verdict's onset; a time of day began at its step, as if later."""
+    made = timed(replace(SHOWN, findings=(replace(LATE, since_step=820),)))
+    axis = text_of(timeline_lines(ViewState(made, make_look()), width, 24))[-1]
+    first, last = axis.index("step"), len(axis.rstrip()) - 1
+    assert "▲ 820" in axis
+    assert axis.index("▲") == first + round((820 - 705) / (1204 - 705) * (last - first))
+    middle = first + (last - first) // 2
+    (clock,) = [found for found in re.finditer(r"\d\d:\d\d:\d\d", axis) if abs(found.start() + 4 - middle) <= 8]
+    assert abs(clock.start() + 4 - middle) <= 1
+    assert "▲" not in text_of(timeline_lines(ViewState(replace(made, findings=()), make_look()), width, 24))[-1]

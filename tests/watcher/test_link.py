@@ -181,9 +181,12 @@ def test_of_a_run_whose_ranks_fall_silent_what_is_known_is_said(
         run.observer.run.info = structs.replace(info, max_restarts=2)
         run.clock.now += SILENT_S + 0.5
         seen = run.observer.tick()
-    assert (seen.link.state, seen.link.message) == ("live", f"no rank has reported for 4.5 s; the store answers{known}")
+    assert (seen.link.state, seen.link.message) == (
+        "live",
+        f"every rank has been silent for 4.5 s; the store answers{known}",
+    )
     (said,) = [finding for finding in seen.findings if finding.kind == "monitor_degraded"]
-    assert said.summary.startswith("no rank has reported for 4.5 s, though the store answers: the ranks have ended")
+    assert said.summary.startswith("every rank has been silent for 4.5 s, though the store answers: they have ended")
 
 
 def test_a_rank_0_that_dies_during_the_look_is_restarted_and_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,14 @@ from rich.segment import Segment
 
 from ddpmon.format import known
 from ddpmon.report.base_step import noise_ms
-from ddpmon.report.comparison import blamed_phase, excesses
+from ddpmon.report.comparison import excesses, shares_by_phase
 from ddpmon.report.peers import difference_words, now_and_then_words, others_of, shared_decimals
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.report.wording import last_steps
 from ddpmon.run.medians import median
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Ranks
-from ddpmon.tui.draw.bars import Excess, bar, swatch
+from ddpmon.tui.draw.bars import bar, swatch
 from ddpmon.tui.draw.columns import BY_KEY
 from ddpmon.tui.draw.panel import FAINT, meter, no_match, title
 from ddpmon.tui.lines import Line, fit, fit_all
@@ -79,16 +79,17 @@ def _phases(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator
     others = [ms - more for ms, more in zip(own, apart, strict=True)]
     longest = max((ms for ms in (*own, *others) if known(ms)), default=0.0)
     finding = marked_ranks(picture.snapshot.findings).get(rank)
-    blamed = blamed_phase(picture.snapshot, ranks, rank, finding) if finding else None
+    shares = shares_by_phase(finding, lambda phase: apart[PHASES.index(phase)]) if finding else {}
+    most = max(shares, key=lambda phase: shares[phase], default=None)
     for index, phase in enumerate(PHASES):
         more = own[index] - others[index]
-        excess = Excess(index, more) if phase == blamed and more > noise else None
+        loud = phase in shares and more > noise
+        excess = [more if loud and place == index else 0.0 for place in range(len(PHASES))]
         lengths = [ms if place == index else 0.0 for place, ms in enumerate(own)]
         drawn = bar(lengths, 0.0, longest, _bar_width(width), look, excess)
         name = [Segment("  "), swatch(index, look), Segment(f" {phase:<{NAME - 2}}", look.text)]
-        rhythm = now_and_then_words(finding, NUMBER - 1) if phase == blamed else ""
-        loud = excess is not None or bool(rhythm)
-        numbers = _numbers(own[index], others[index], noise, look, loud=loud, instead=rhythm)
+        rhythm = now_and_then_words(finding, NUMBER - 1) if phase == most else ""
+        numbers = _numbers(own[index], others[index], noise, look, loud=loud or bool(rhythm), instead=rhythm)
         yield fit([*name, *_led(drawn, look), *numbers], width)
 
 

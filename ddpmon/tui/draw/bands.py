@@ -133,7 +133,7 @@ def bands_of(picture: ViewState, height: int, wanted: str = "", only: Sequence[i
     hosts = () if snapshot.ranks is None or len(snapshot.ranks) != count else snapshot.ranks.host
     chosen = np.array(only, np.int64) if only else np.arange(count)
     if wanted and hosts:
-        chosen = np.flatnonzero(fitting_ranks(snapshot, wanted))
+        chosen = chosen[fitting_ranks(snapshot, wanted)[chosen]]
         if not chosen.size:
             return None
     return _share_once(chosen, hosts, height - FRAME, halves=picture.look.smooth)

@@ -12,26 +12,16 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.schema import PHASES
-from ddpmon.tui.lines import Line
+from ddpmon.tui.lines import Line, joined
 from ddpmon.tui.theme import Look, ink
 
 SEEN = 0.5  # of a cell: what takes so much has a cell, so that equal ranks look equal
 LATER = "late"  # what the accent in a bar means
-NAMES = (
-    PHASES, ("input", "fwd", "bwd", "opt", "other"), ("in", "fwd", "bwd", "opt", "oth"), ("in", "fw", "bw", "op", "ot"),
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Excess:
-    """What of a phase is drawn as lateness: the index of the phase, and ms."""
-
-    phase: int
-    ms: float
+NAMES = (PHASES, ("in", "fw", "bw", "op", "ot"))  # of the phases in full, and in short
 
 
 def bar(
-    phases: Sequence[float], wait: float, scale: float, width: int, look: Look, excess: Excess | None = None
+    phases: Sequence[float], wait: float, scale: float, width: int, look: Look, excess: Sequence[float] = ()
 ) -> Line:
     """Draw one bar of `width` cells.
 
@@ -41,7 +31,7 @@ def bar(
         scale: ms that the full width stands for.
         width: cells.
         look: colours and glyphs.
-        excess: what a finding blames, drawn in the accent at the end of its phase.
+        excess: ms of each phase that are lateness, drawn in the accent at its end; empty for none.
     """
     if not (scale > 0 and math.isfinite(scale)):
         return [Segment(" " * width, look.text)]
@@ -58,43 +48,61 @@ def bar(
     return [*line, Segment(" " * (width - done), look.text)] if done < width else line
 
 
-def _work(phases: Sequence[float], look: Look, excess: Excess | None) -> list[tuple[float, str, Style]]:
+def _work(phases: Sequence[float], look: Look, excess: Sequence[float]) -> list[tuple[float, str, Style]]:
     """(ms, glyph, style) of each phase, the excess behind its own."""
     parts = []
     for index, ms in enumerate(phases):
-        more = 0.0 if excess is None or excess.phase != index else min(excess.ms, ms)
+        more = min(excess[index], ms) if excess else 0.0
         parts.append((ms - more, look.glyphs.phases[index], ink(look.phases[index])))
         if more > 0:
             parts.append((more, look.glyphs.hot, look.accent))
     return parts
 
 
-def legend(look: Look, width: int, scale_text: str, *, excess: bool = False) -> Line:
+def legend(look: Look, width: int, scale: str, *, excess: bool = False) -> Line:
     """What the shades mean, as a column heading over the bars, and where the scale ends; words give way to that.
 
-    With `excess` also what the accent means: by how much a rank is late.
+    Args:
+        look: colours and glyphs.
+        width: cells.
+        scale: the ms that a full bar stands for, whose unit gives way to gaps between the words.
+        excess: whether bars show by how much a rank is late, in the accent.
     """
-    for names, gap, waits in _forms():
-        line: Line = []
-        for index, name in enumerate(names):
-            line += [swatch(index, look), Segment(f"{name}{gap}", look.dim)]
-        line += [Segment(look.glyphs.swatch if look.smooth else look.glyphs.hot, look.accent)] if excess else []
-        line += [Segment(f"{LATER}{gap}", look.dim)] if excess else []
-        line += [Segment(f"{look.glyphs.wait}wait", look.dim)] if waits else []
+    for form in _forms():
+        line = _shades(look, form, excess=excess)
+        end = f"  {scale} ms" if form.has_unit else f" {scale}"
         taken = sum(segment.cell_length for segment in line)
-        if taken + len(scale_text) + 2 <= width:
-            return [*line, Segment(scale_text.rjust(width - taken), look.dim)]
-    return [Segment(scale_text.rjust(width)[:width], look.dim)]
+        if taken + len(end) <= width:
+            return [*line, Segment(end.rjust(width - taken), look.dim)]
+    return [Segment(f"{scale} ms".rjust(width)[:width], look.dim)]
 
 
-def _forms() -> Iterator[tuple[Sequence[str], str, bool]]:
-    """From the most words to the fewest: names of phases, what stands behind each, and whether the wait has one.
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How a legend is written: names of phases, what stands between two, whether the wait and the unit are there."""
 
-    All shades have a name, however short, before one is left out.
-    """
-    yield from ((names, " ", True) for names in NAMES)
-    yield from ((NAMES[-1], "", waits) for waits in (True, False))
-    yield from ((NAMES[-1][:many], "", False) for many in range(len(PHASES) - 1, 1, -1))
+    names: Sequence[str]
+    gap: str = " "
+    has_wait: bool = True
+    has_unit: bool = True
+
+
+def _forms() -> Iterator[_Form]:
+    """From the most words to the fewest; all shades have a name, and gaps between, before one is left out."""
+    yield from map(_Form, NAMES)
+    yield _Form(NAMES[-1], has_unit=False)
+    yield from (_Form(NAMES[-1], has_wait=False, has_unit=unit) for unit in (True, False))
+    yield _Form(NAMES[-1], "", has_wait=False, has_unit=False)
+    yield from (_Form(NAMES[-1][:many], "", has_wait=False) for many in range(len(PHASES) - 1, 1, -1))
+
+
+def _shades(look: Look, form: _Form, *, excess: bool) -> Line:
+    parts: list[Line] = [[swatch(index, look), Segment(name, look.dim)] for index, name in enumerate(form.names)]
+    if excess:
+        sign = look.glyphs.swatch if look.smooth else look.glyphs.hot
+        parts.append([Segment(sign, look.accent), Segment(LATER, look.dim)])
+    parts += [[Segment(f"{look.glyphs.wait}wait", look.dim)]] if form.has_wait else []
+    return joined(parts, Segment(form.gap, look.dim))
 
 
 def swatch(index: int, look: Look) -> Segment:

@@ -11,10 +11,10 @@ from rich.segment import Segment
 
 from ddpmon.report.peers import Comparison, Row, ShownLateness, compare
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Course, Finding, RankDetail, Snapshot
+from ddpmon.snapshot import Course, Finding, Floats, Ints, RankDetail, Snapshot
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
-from ddpmon.tui.draw.zoom import Span, record_span, shared_axis
+from ddpmon.tui.draw.zoom import Span, record_span, shared_axis, steps_in
 from ddpmon.tui.lines import Line, fit, fit_all
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -195,13 +195,25 @@ def _figures(snapshot: Snapshot, rank: int, compared: Sequence[Row], look: Look)
 
 
 def _curve(course: Course, metric: Metric, span: Span) -> Curve:
-    """The part of the course from the first step of the axis on, in the metric's unit."""
-    seen = slice(int(np.searchsorted(course.step, span[0])), None)
+    """The part of the course on the axis, in the metric's unit."""
+    step = _within_steps(course.step)
+    seen = steps_in(span, step)
     others = course.others[:, seen] * metric.factor
     low, high = (others[0], others[2]) if len(others) else (None, None)
-    step, floor = course.step[seen].astype(np.float64), 0.0 if metric.from_zero else None
-    own = course.own[seen] * metric.factor
-    return Curve("", "", step, own, low, high, span, floor=floor, is_filled=True)
+    floor, own = 0.0 if metric.from_zero else None, course.own[seen] * metric.factor
+    return Curve("", "", step[seen], own, low, high, span, floor=floor, is_filled=True)
+
+
+def _within_steps(step: Ints) -> Floats:
+    """[N] these ascending steps; readings of one step lie evenly between it and the next one.
+
+    A machine is read once a second. Of long steps, such as those of 5 s, each has several readings, which made a column
+    of dots over each step and nothing between them.
+    """
+    steps, first, count = np.unique(step, return_index=True, return_counts=True)
+    if len(steps) == len(step):
+        return step.astype(np.float64)
+    return step + (np.arange(len(step)) - np.repeat(first, count)) / np.repeat(count, count)
 
 
 def _named(metric: Metric) -> str:

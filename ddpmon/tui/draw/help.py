@@ -101,6 +101,8 @@ HOSTS = (
 )
 WORDS = (
     ("step", "from one gradient synchronisation to the next"),
+    ("ms/step", "the median duration of the last 20 steps, on which a few late ones have no effect"),
+    ("samples/s", "the samples of these steps over their mean duration without pauses: late steps count in it"),
     ("job step", "the step by the job's own count, and the time left at the pace of the last ten minutes"),
     ("work", "the part of a step in which a rank does not wait: input + forward + backward + optimizer + other"),
     ("wait", "exposed + barrier: all gradients ready, or in an explicit barrier, until the others are there too"),

@@ -119,7 +119,7 @@ def host_page(
     snapshot, look = picture.snapshot, picture.look
     node = next((node for node in snapshot.nodes if node.node == number), None)
     if node is None:
-        return [fit([Segment(" this host has not been heard from", look.dim)], width)], {}
+        return [fit([Segment(" this host has never reported", look.dim)], width)], {}
     marked = marked_ranks(snapshot.findings, "warning")
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
     states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks)) if named_first else states

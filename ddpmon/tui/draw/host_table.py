@@ -114,7 +114,9 @@ def host_table_lines(picture: ViewState, view: TableView, width: int, height: in
     shown = metric_of(picture.snapshot, metric)
     if side := _side(picture, view.sort, shown, width, height):
         table = _table_lines(picture, view, width - side - 1, height, shown)
-        beside = heat_lines(picture, side, min(height, FRAME + HEAT_ROWS_MOST), view.wanted)
+        ranks_of = {node.node: node.ranks for node in picture.snapshot.nodes}
+        ranks = [rank for number in view.order.tolist() for rank in ranks_of[number]]
+        beside = heat_lines(picture, side, min(height, FRAME + HEAT_ROWS_MOST), view.wanted, only=ranks)
         return [[*one, Segment(" "), *other] for one, other in zip(table, fit_all(beside, side, height), strict=True)]
     return _table_lines(picture, view, width, height, shown)
 
@@ -273,7 +275,7 @@ class _Page:
         """The cells and the remarks; of a host that has fallen silent, for how long."""
         look, sheet = self.look, self.sheet
         if old:
-            return [Segment(f" no word for {age(node.age_s, look.unknown)}", look.accent)]
+            return [Segment(f" silent for {age(node.age_s, look.unknown)}", look.accent)]
         states = gpu_states(self.snapshot.ranks, node)
         cells = self._cells(node, states if self.metric.of_gpu is not None else [])
         room = self.width - sheet.lead - sheet.cells * sheet.cell - 2

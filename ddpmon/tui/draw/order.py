@@ -17,6 +17,7 @@ from ddpmon.tui.draw.host_cells import METRICS, metric_of, oddness
 from ddpmon.tui.filter.fits import fitting_hosts, fitting_ranks
 
 TROUBLE = {"failed": 0, "lost": 1, "stalled": 2}
+STAYS_S = 60.0  # that a host stays in front: what is near a threshold stands out now and then. Chosen.
 CALM_SHARE = 0.05  # lateness is sorted in steps of this share of the base step, so that calm rows do not jump
 
 
@@ -52,12 +53,39 @@ HOST_LETTERS = {  # shift and this letter sorts
 }  # fmt: skip
 
 
-def ordered_hosts(snapshot: Snapshot, sort: str, reverse: bool, wanted: str = "", metric: str = METRICS[0].key) -> Ints:
+class StandingOut:
+    """Remembers for a minute on which hosts something stood out, so that rows do not jump at a threshold."""
+
+    def __init__(self) -> None:
+        self._seen_at: dict[int, float] = {}  # node -> Unix time
+
+    def hosts(self, snapshot: Snapshot) -> frozenset[int]:
+        """The node numbers of those on which something stands out, or did in the minute before the picture."""
+        now = snapshot.taken_at
+        self._seen_at |= {node.node: now for node in snapshot.nodes if host_words(node.figures)}
+        self._seen_at = {node: at for node, at in self._seen_at.items() if now - STAYS_S <= at <= now}
+        return frozenset(self._seen_at)
+
+
+def ordered_hosts(
+    snapshot: Snapshot,
+    sort: str,
+    reverse: bool,
+    wanted: str = "",
+    metric: str = METRICS[0].key,
+    standing_out: StandingOut | None = None,
+) -> Ints:
     """The node numbers, first row first: named ones in the findings' order, or by a figure, all others in node order.
 
     Behind the named ones come those on which something stands out: of a hundred hosts a small screen shows ten.
 
-    `metric` is the key of what the cells show.
+    Args:
+        snapshot: what is known.
+        sort: the order.
+        reverse: whether it is turned round.
+        wanted: the filter.
+        metric: the key of what the cells show.
+        standing_out: remembers hosts on which something stood out before; None: those of this picture count alone.
 
     Raises:
         FilterError: the filter `wanted` is not understood.
@@ -71,7 +99,8 @@ def ordered_hosts(snapshot: Snapshot, sort: str, reverse: bool, wanted: str = ""
         odd = oddness(metric_of(snapshot, metric), snapshot, ranks)
         nodes = [nodes[place] for place in np.argsort(-np.nan_to_num(odd, nan=-np.inf), kind="stable").tolist()]
     if sort == "worst":
-        nodes = tuple(sorted(nodes, key=lambda node: not host_words(node.figures)))
+        ahead = (standing_out or StandingOut()).hosts(snapshot)
+        nodes = tuple(sorted(nodes, key=lambda node: node.node not in ahead))
     rest = [node.node for node in nodes if node.node not in marked]
     shown = fitting_hosts(snapshot, wanted)
     return np.array([node for node in [*marked, *rest][:: -1 if reverse else 1] if node in shown], dtype=np.int64)

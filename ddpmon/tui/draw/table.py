@@ -10,12 +10,12 @@ from rich.style import Style
 
 from ddpmon.format import age, figure, known
 from ddpmon.report.base_step import noise_ms
-from ddpmon.report.comparison import blamed_phase, excesses
+from ddpmon.report.comparison import excesses, shares_by_phase
 from ddpmon.report.peers import now_and_then, now_and_then_words
 from ddpmon.report.verdicts import firing, is_past, marked_ranks, restarted_alone
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
-from ddpmon.tui.draw.bars import Excess, bar, common_scale, legend
+from ddpmon.tui.draw.bars import bar, common_scale, legend
 from ddpmon.tui.draw.columns import (
     DECIMALS,
     HOST_HEADING,
@@ -149,13 +149,12 @@ class _Page:
         line: Line = []
         bar_at = 2 + 2 * len(self.sheet.before) + bool(self.sheet.host)
         for place, (text, key) in enumerate(self.heads()):
-            scale = f"{figure(self.scale)} ms"
-            line += self._legend(scale) if place == bar_at else [self._heading(text, key, view)]
+            line += self._legend(figure(self.scale)) if place == bar_at else [self._heading(text, key, view)]
         return fit(line, width)
 
     def _legend(self, scale: str) -> Line:
         """What the shades of the bars mean, and the accent where a rank in sight has it."""
-        excess = any(self._excess(rank, self.marked[rank]) for rank in self.place if rank in self.marked)
+        excess = any(any(self._excess(rank, self.marked[rank])) for rank in self.place if rank in self.marked)
         return legend(self.look, self.sheet.bar, scale, excess=excess)
 
     def _heading(self, text: str, key: str | None, view: TableView) -> Segment:
@@ -232,25 +231,30 @@ class _Page:
             phases = [0.0, 0.0, 0.0, 0.0, work]
         return bar(phases, float(ranks.wait_ms[rank]), self.scale, width, self.look, self._excess(rank, finding))
 
-    def _excess(self, rank: int, finding: Finding | None) -> Excess | None:
-        """The lateness, as the column has it, in the phase that a finding blames.
+    def _excess(self, rank: int, finding: Finding | None) -> tuple[float, ...]:
+        """The lateness, as the column has it, shared out over the phases in which a finding says that it arises; ms.
 
-        Of a rank that is late now and then what the medians of the bar show of it: what the phase takes it longer.
+        Of a rank that is late now and then what the medians of the bar show of it: what each of them takes it longer.
         """
-        phase = blamed_phase(self.snapshot, self.ranks, rank, finding) if finding else None
-        if phase is None or finding is None:
-            return None
-        more = float(self.ranks.lateness_ms[rank])
-        if now_and_then(finding) is not None:
-            if phase not in self.excesses:
-                self.excesses[phase] = excesses(self.snapshot, self.ranks, f"{phase}_ms")
-            more = float(self.excesses[phase][rank])
-        return Excess(PHASES.index(phase), more) if more > self.noise_ms else None
+        shares = shares_by_phase(finding, lambda phase: self._more(phase, rank)) if finding else {}
+        late = float(self.ranks.lateness_ms[rank])
+        if finding and now_and_then(finding) is not None:
+            parts = {phase: self._more(phase, rank) for phase in shares}
+        else:
+            parts = {phase: share * late for phase, share in shares.items()}
+        total = sum(ms for ms in parts.values() if known(ms))
+        return tuple(parts.get(phase, 0.0) for phase in PHASES) if total > self.noise_ms else ()
+
+    def _more(self, phase: str, rank: int) -> float:
+        """By how much a phase of a rank exceeds the median of the others."""
+        if phase not in self.excesses:
+            self.excesses[phase] = excesses(self.snapshot, self.ranks, f"{phase}_ms")
+        return float(self.excesses[phase][rank])
 
     def _instead(self, rank: int, state: str, width: int) -> Segment:
         """What stands where a bar cannot be drawn."""
         last = age(float(self.ranks.age_s[rank]), self.look.unknown)
-        said = {"lost": f"lost, last word {last} ago", "failed": f"failed in {self.look.clean(self.ranks.phase[rank])}"}
+        said = {"lost": f"lost, silent for {last}", "failed": f"failed in {self.look.clean(self.ranks.phase[rank])}"}
         style = self.look.broken if state in said else self.look.dim
         return Segment(left(said.get(state, self.look.unknown), width, self.look.glyphs.more), style)
 

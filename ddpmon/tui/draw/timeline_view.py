@@ -12,12 +12,12 @@ from ddpmon.format import age, count, figure, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE
 from ddpmon.report.run_about import is_simulated
 from ddpmon.report.step_clock import seconds_since, wall_of
-from ddpmon.report.verdicts import is_standing_still
+from ddpmon.report.verdicts import is_standing_still, onsets
 from ddpmon.run.model import LOST_S
 from ddpmon.run.recent import RECENT
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import BucketView, Floats, Snapshot, Timeline, is_over
-from ddpmon.tui.draw.panel import axis, paragraph, title
+from ddpmon.tui.draw.panel import axis, beginning, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, said_beyond, scale_of
 from ddpmon.tui.draw.run_plots import NOTABLE
@@ -80,7 +80,7 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     for track in _tracks(timeline, told):
         lines += _row(track, timeline, told, span, columns, rows, cursor, look)
     left_side = [Segment(" " * (NAME + GUTTER))]
-    lines += [[*left_side, *axis(marks, columns, look)] for marks in (*events, _steps(whole, span, columns))]
+    lines += [[*left_side, *axis(marks, columns, look)] for marks in (*events, _steps(whole, span, columns, look))]
     return fit_all(lines, width, height)
 
 
@@ -195,15 +195,17 @@ def _with_cursor(line: Line, column: int, look: Look) -> Line:
     return [*before, Segment(look.glyphs.bar, look.accent), *after]
 
 
-def _steps(whole: Snapshot, span: Span, columns: int) -> Marks:
-    """The first step, the last one, and times of day between them."""
+def _steps(whole: Snapshot, span: Span, columns: int, look: Look) -> Marks:
+    """The last step, the first one, where lasting troubles began, and between them times of day over their steps."""
     first, last = round(span[0]), round(span[1])
-    marks: Marks = [(columns, f"{last:,}", False), (0, f"step {first:,}", False)]
+    began = [step for step in onsets(whole.findings) if step <= last]
+    told = [(column_of(step, span, columns) if step >= first else -1, f"{step:,}") for step in began]
+    marks: Marks = [(columns, f"{last:,}", False), *beginning((f"step {first:,}", f"{first:,}"), told, columns, look)]
     for share in (0.5, 0.25, 0.75):
         step = round(first + share * (last - first))
         clock = time_of_day(wall_of(whole, step))
         if clock:
-            marks.append((round(share * columns), clock, False))
+            marks.append((round(share * (columns - 1)) - len(clock) // 2, clock, False))
     return marks
 
 

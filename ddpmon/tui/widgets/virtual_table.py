@@ -16,7 +16,7 @@ from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.columns import GPU_COLUMNS, SORTS
 from ddpmon.tui.draw.host_cells import METRICS, metric_of, offered
 from ddpmon.tui.draw.host_table import host_heading_at, host_table_lines
-from ddpmon.tui.draw.order import HOST_SORTS, ODD, ordered, ordered_hosts
+from ddpmon.tui.draw.order import HOST_SORTS, ODD, StandingOut, ordered, ordered_hosts
 from ddpmon.tui.draw.place_table import first_ranks, leader_of, place_lines
 from ddpmon.tui.draw.table import HEAD, TableView, heading_at, table_lines
 from ddpmon.tui.lines import Line
@@ -311,6 +311,10 @@ class HostTable(VirtualTable):
             super().__init__()
             self.node = node
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._standing_out = StandingOut()
+
     def keep(self, number: int | None) -> None:
         """Follow this host from now on; a rank of it is the chosen one of all views."""
         super().keep(number)
@@ -326,7 +330,8 @@ class HostTable(VirtualTable):
 
     def arranged(self, picture: ViewState, wanted: str) -> Ints:
         """The node numbers in row order."""
-        return ordered_hosts(picture.snapshot, self.view.sort, self.view.reverse, wanted, self.metric)
+        sort, reverse = self.view.sort, self.view.reverse
+        return ordered_hosts(picture.snapshot, sort, reverse, wanted, self.metric, self._standing_out)
 
     def drawn(self, picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
         """The table's lines."""

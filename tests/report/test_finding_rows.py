@@ -38,7 +38,7 @@ def test_rows_say_in_a_few_words_what_it_is() -> None:
         "stuck in the all-reduce": Finding("hang", "critical", "", (2,), phase="exposed"),
         "stuck between phases": Finding("hang", "critical", "", (2,), phase="other"),
         "load batches in the background": Finding("advice", "info", "", advice="load batches in the background: more"),
-        "2 ranks silent, 1 rank never heard of": Finding(
+        "2 ranks silent, 1 rank never reported": Finding(
             "monitor_degraded", "info", "", (1, 2), evidence={"not_reporting": 2, "never_heard_of": 1}
         ),
         "restarted alone": Finding("monitor_degraded", "info", "", (8, 9), evidence={"restarted_alone": 2}),
@@ -46,7 +46,7 @@ def test_rows_say_in_a_few_words_what_it_is() -> None:
         "late +41 ms in one step of 5, input": replace(KNOWN, evidence={"excess_ms": 41.0, "one_step_in": 5.0}),
     }
     assert {words: what(finding) for words, finding in said.items()} == {words: words for words in said}
-    assert who(said["2 ranks silent, 1 rank never heard of"]) == "the run"
+    assert who(said["2 ranks silent, 1 rank never reported"]) == "the run"
     assert who(said["restarted alone"]) == "ranks 8-9"
     kinds = ("slow_node", "monitor_degraded", "gpu_memory_growth", "intermittent_straggler")
     words = ["slow host", "incomplete picture", "GPU memory growth", "intermittent straggler"]

@@ -87,9 +87,8 @@ def gather(frames: Sequence[HostFrame], is_first: Callable[[int], bool], world_s
     names: Words = np.array([phase for frame in frames for phase in frame.phases], object)
     phase = names[(np.cumsum(named) - named)[source[kept]] + figures[kept, PLACE["phase"]].astype(np.int64)]
     first = np.array([is_first(frame.rank) for frame in frames], np.bool_)[source[kept]]
-    return HostRows(ranks[kept], figures[kept], phase, first, kept, steps, len(ranks)), np.unique(
-        source[~good]
-    ).tolist()
+    bad = {*source[~good].tolist()}
+    return HostRows(ranks[kept], figures[kept], phase, first, kept, steps, len(ranks)), sorted(bad)
 
 
 def _are_possible(figures: Floats) -> Flags:
@@ -99,15 +98,16 @@ def _are_possible(figures: Floats) -> Flags:
     counted = figures[:, _COUNTS]
     with np.errstate(invalid="ignore"):  # hostile: NaN of the kind that signals
         whole = np.isnan(counted) | (counted == np.floor(counted))
+    if possible.all() and whole.all():  # the usual case
+        return np.ones(len(figures), np.bool_)
     found: Flags = possible.all(axis=1) & whole.all(axis=1)
     return found
 
 
 def _repeated(values: Ints) -> Flags:
     """[n] whether an equal value stands elsewhere."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    found: Flags = counts[which] > 1
-    return found
+    ordered = np.sort(values)
+    return np.isin(values, ordered[1:][ordered[1:] == ordered[:-1]])
 
 
 def _newest(ranks: Ints, figures: Floats) -> Ints:

@@ -23,9 +23,9 @@ class Resources:
     def __init__(self, world_size: int) -> None:
         self._every = -(-world_size // _RANKS_EVERY_SECOND)
         self._most = min(_POINTS, max(_FEWEST_POINTS, _ALL_POINTS // world_size))
-        # Steps are counted exactly; the other figures are drawn with three digits, which is what half precision has. It
-        # ends at 65,504, so memory is kept in GiB.
-        self._steps: Ints = np.zeros((world_size, self._most), np.int64)
+        # Steps are counted exactly, in int32 until one is above 2^31. The other figures are drawn with three digits, as
+        # many as half precision has; it ends at 65,504, so memory is kept in GiB.
+        self._steps: NDArray[np.int32] | Ints = np.zeros((world_size, self._most), np.int32)
         self._figures = np.zeros((world_size, self._most, len(RESOURCES) - 1), np.float16)
         self._count: Ints = np.zeros(world_size, np.int64)
 
@@ -37,6 +37,8 @@ class Resources:
 
     def add(self, ranks: Ints, points: Floats) -> None:
         """Take down one point [n, len(RESOURCES)] of each of these ranks."""
+        if self._steps.dtype != np.int64 and points[:, 0].max(initial=0) > np.iinfo(np.int32).max:
+            self._steps = self._steps.astype(np.int64)
         cells = ranks, self._count[ranks] % self._most
         self._steps[cells], self._figures[cells] = points[:, 0], np.clip(points[:, 1:] / _UNITS, -_LARGEST, _LARGEST)
         self._count[ranks] += 1

@@ -63,8 +63,8 @@ class RoundRobin:
 
     def __init__(self, numbers: Sequence[int], at_once: int, most: int) -> None:
         self._turns = min(most, max(1, -(-len(numbers) // at_once)))
-        self._parts = [list(numbers[turn :: self._turns]) for turn in range(self._turns)]
-        self._all = list(numbers)
+        self._parts = [numbers[turn :: self._turns] for turn in range(self._turns)]
+        self._all = numbers
         self._turn = -1
 
     @property
@@ -76,9 +76,9 @@ class RoundRobin:
         """The numbers to ask now, ascending: the first time all, then a part in turn, and `also`."""
         self._turn += 1
         if self._turn == 0 or self._turns == 1:
-            return self._all
+            return list(self._all)
         part = self._parts[self._turn % self._turns]
-        return part if also is None else sorted({*part, also})
+        return list(part) if also is None else sorted({*part, also})
 
 
 class Feed:

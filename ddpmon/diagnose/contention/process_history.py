@@ -20,7 +20,8 @@ _FIGURES = ("step", "runqueue_pct", "runqueue_all_pct", "throttled_pct", "rss_by
             "memory_used", "cpu_mhz")  # fmt: skip
 _PLACES = [PLACE[name] for name in _FIGURES]  # as they come, what is made of them is in `COLUMNS` from "step" on
 _LONG = ("at", "step", "queue", "throttled", "rss", "room")  # the columns that are kept for minutes
-_LONG_PLACES = [COLUMNS.index(name) for name in _LONG]
+_RECENT = (*_LONG, "mhz")  # the columns that are kept for seconds; of the others only the newest round is asked for
+_LONG_PLACES, _RECENT_PLACES = ([COLUMNS.index(name) for name in names] for names in (_LONG, _RECENT))
 _ASKED = 64  # ranks whose median pace stands for that of all; it bounds the time, and is chosen, not measured
 _ALL = slice(None)
 Floats = NDArray[np.float64]
@@ -40,7 +41,7 @@ class ProcessHistory:
     def _begin(self, world: int) -> None:
         # All ranks' values of a column lie beside each other, since whole columns are what is asked for.
         self._rows = np.full((len(COLUMNS), world), np.nan).T
-        self._recent = np.full((HISTORY.recent_rounds, len(COLUMNS), world), np.nan).swapaxes(1, 2)
+        self._recent = np.full((HISTORY.recent_rounds, len(_RECENT), world), np.nan).swapaxes(1, 2)
         self._long = np.full((HISTORY.long_rows, len(_LONG), world), np.nan, np.float32).swapaxes(1, 2)
         self._began = float("nan")
         self._last = -np.inf
@@ -87,15 +88,15 @@ class ProcessHistory:
             self._restarts[ranks] = run.latest.restarts[ranks]
 
     def _take(self, table: Floats) -> None:
-        self._recent[self.rounds % HISTORY.recent_rounds] = table
+        self._recent[self.rounds % HISTORY.recent_rounds] = table[:, _RECENT_PLACES]
         if self.rounds % HISTORY.stride_rounds == 0:
             self._long[self.rounds // HISTORY.stride_rounds % HISTORY.long_rows] = table[:, _LONG_PLACES]
         self.rounds += 1
         self.now = {name: table[:, place] for place, name in enumerate(COLUMNS)}
 
     def recent(self, name: str, count: int = HISTORY.recent_rounds) -> Floats:
-        """[n, world] the last rounds, oldest first, at most `count`."""
-        return self._recent[self._order(count), :, COLUMNS.index(name)]
+        """[n, world] the last rounds, oldest first, at most `count`; `name` is one of `_RECENT`."""
+        return self._recent[self._order(count), :, _RECENT.index(name)]
 
     def _order(self, count: int) -> NDArray[np.int64]:
         """The places of the last rounds, oldest first."""
@@ -111,7 +112,7 @@ class ProcessHistory:
     def mean(self, name: str, who: NDArray[np.int64], since: float) -> Floats:
         """[len(who)] means of the last rounds, of those after step `since` where there are any."""
         at = (self._order(HISTORY.recent_rounds)[:, None], who)
-        values, steps = self._recent[(*at, COLUMNS.index(name))], self._recent[(*at, COLUMNS.index("step"))]
+        values, steps = self._recent[(*at, _RECENT.index(name))], self._recent[(*at, _RECENT.index("step"))]
         after = np.where(steps > since, values, np.nan)
         return _means(np.where(np.isnan(after).all(axis=0), values, after))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -35,17 +35,45 @@ class GpuState:
     Attributes:
         ranks: ours that compute on it.
         strange: per process of `gpu.processes`, whether it is somebody else's and at work on a GPU of our ranks.
-        hidden: our ranks hold memory on it, but its process list does not have them: it cannot tell which are foreign.
-        untold: bytes in use there that torch does not hold in our ranks; None when unknown.
-        foreign: the same without what our ranks' contexts explain; None where that cannot be told.
+        apart: whether none of our ranks on it is among its processes.
+        everybody: all ranks of the run.
     """
 
     gpu: GpuFigures
     ranks: tuple[int, ...]
     strange: tuple[bool, ...]
-    hidden: bool
-    untold: int | None
-    foreign: int | None
+    apart: bool
+    everybody: Ranks | None = field(repr=False, compare=False)
+
+    @cached_property
+    def processes(self) -> list[ProcessFigures]:
+        """Those of our ranks on it; one of which nothing is known where a rank has not told."""
+        return [
+            (None if self.everybody is None else self.everybody.process[rank]) or ProcessFigures()
+            for rank in self.ranks
+        ]
+
+    @property
+    def hidden(self) -> bool:
+        """Our ranks hold memory on it, but its process list does not have them: it cannot tell which are foreign."""
+        if self.gpu.processes is None or not self.apart or self.everybody is None:
+            return False
+        is_heard = any(self.everybody.age_s[rank] <= _HEARD_S for rank in self.ranks)
+        return is_heard and any(process.gpu_memory != 0 for process in self.processes)
+
+    @property
+    def untold(self) -> int | None:
+        """Bytes in use there that torch does not hold in our ranks; None when unknown."""
+        held = [process.gpu_memory for process in self.processes]
+        known = [size for size in held if size is not None]
+        if self.gpu.memory_used is None or len(known) < len(held):
+            return None
+        return max(self.gpu.memory_used - sum(known), 0)
+
+    @property
+    def foreign(self) -> int | None:
+        """The same without what our ranks' contexts explain; None where that cannot be told."""
+        return foreign_memory(self.gpu, self.processes)
 
     @cached_property
     def foreign_processes(self) -> list[GpuProcess]:
@@ -93,21 +121,9 @@ def gpu_states(ranks: Ranks | None, node: NodeView) -> list[GpuState]:
 
 def _state(gpu: GpuFigures, here: tuple[int, ...], ours: ProcessRoles, ranks: Ranks | None) -> GpuState:
     apart = bool(here) and is_hidden(gpu, here, ours.pids)
-    strange = tuple(
-        bool(here) and not apart and is_at_work(on) and ours.role(on.process) is None for on in gpu.processes or ()
-    )
-    processes = [_process_of(ranks, rank) for rank in here]
-    held = [process.gpu_memory for process in processes]
-    is_heard = any(ranks is not None and ranks.age_s[rank] <= _HEARD_S for rank in here)
-    hidden = gpu.processes is not None and apart and is_heard and any(size != 0 for size in held)
-    known = [size for size in held if size is not None]
-    rest = max(gpu.memory_used - sum(known), 0) if gpu.memory_used is not None and len(known) == len(held) else None
-    return GpuState(gpu, here, strange, hidden, rest, foreign_memory(gpu, processes))
-
-
-def _process_of(ranks: Ranks | None, rank: int) -> ProcessFigures:
-    """The rank's own process; one of which nothing is known where it has not told."""
-    return (ranks.process[rank] if ranks is not None else None) or ProcessFigures()
+    can_tell = bool(here) and not apart
+    strange = tuple([can_tell and is_at_work(on) and ours.role(on.process) is None for on in gpu.processes or ()])
+    return GpuState(gpu, here, strange, apart, ranks)
 
 
 def whose(process: Process, ours: ProcessRoles) -> str:
@@ -152,7 +168,7 @@ def _errors(gpu: GpuFigures) -> Iterator[Remark]:
 
 def _company(state: GpuState) -> Iterator[Remark]:
     """Who else is there."""
-    foreign_processes = len(state.foreign_processes)
+    foreign_processes = sum(state.strange)
     if foreign_processes:
         yield "warning", FOREIGN if foreign_processes == 1 else f"{foreign_processes} {FOREIGN}es"
     if len(state.ranks) > 1:

@@ -40,7 +40,8 @@ def _pressure(name: str, share: float) -> str:
 
 
 def _on_gpus(states: Sequence[GpuState]) -> Iterator[str]:
-    worst_first = sorted(states, key=lambda state: not any(level == "broken" for level, _ in state.remarks))
+    remarked = [state for state in states if state.remarks]
+    worst_first = sorted(remarked, key=lambda state: not any(level == "broken" for level, _ in state.remarks))
     for state in worst_first:
         words = [word for level, word in state.remarks if level != "note" and FOREIGN not in word]
         those = [f"{FOREIGN} {named(on.process)}" for on in state.foreign_processes[:3]]
@@ -50,8 +51,11 @@ def _on_gpus(states: Sequence[GpuState]) -> Iterator[str]:
 
 
 def _hogs(node: NodeView, ranks: Ranks | None) -> Iterator[str]:
+    busy = [process for process in node.figures.processes if (process.cpu_pct or 0.0) >= TAKES_PCT]
+    if not busy:
+        return
     ours = ours_of(ranks, node)
-    for used in [process for process in node.figures.processes if is_hog(process, ours)][:3]:
+    for used in [process for process in busy if is_hog(process, ours)][:3]:
         yield f"{named(used.process)} takes {cores(used.cpu_pct or 0.0, node.figures.cpu_count)}"
 
 

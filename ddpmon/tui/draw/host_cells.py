@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -116,7 +117,7 @@ def level_of(metric: CellMetric, value: float, middle: float, base_ms: float | N
     more = _oddness(metric, value, middle)
     if not (math.isfinite(more) and math.isfinite(whole) and whole > 0):
         return 0
-    return sum(more >= stop * whole for stop in STOPS)
+    return bisect_right([stop * whole for stop in STOPS], more)
 
 
 def cell(text: str, width: int, level: int, glyph: tuple[str, Style], look: Look) -> list[Segment]:

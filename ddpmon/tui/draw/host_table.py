@@ -323,9 +323,12 @@ class _Page:
 
 def _fitting(remarks: Line, room: int, look: Look) -> Line:
     """As many remarks as fit, without what they say in brackets where that has no room, and how many are left out."""
+    whole = joined([[part] for part in remarks], Segment("; ", look.dim))
+    if width_of(whole) <= room:
+        return whole
     brief = [Segment(re.sub(r" \([^)]*\)", "", text), style) for text, style, _ in remarks]
     counted = [Segment(f"{len(brief) - count} more", look.dim) for count in range(len(brief))]
-    tries = [remarks, brief, *([*brief[:count], counted[count]] for count in range(len(brief) - 1, 0, -1)), brief[:1]]
+    tries = [brief, *([*brief[:count], counted[count]] for count in range(len(brief) - 1, 0, -1)), brief[:1]]
     lines = (joined([[part] for part in parts], Segment("; ", look.dim)) for parts in tries)
     return next((line for line in lines if width_of(line) <= room), cut(brief[:1], room, Segment(look.glyphs.more)))
 

@@ -288,7 +288,7 @@ class Run:
             self.series.add(steps, loss, samples, duration, self.ranks_left())
 
     def ranks_left(self) -> int:
-        """How many ranks make the run's steps: those that are not done, without at most half that are at other steps."""
+        """How many ranks make the run's steps: those that are not done, without at most half at other steps."""
         left = self.rank_count - int(self.latest.finished.sum())
         away = int(self.out_of_step().sum())
         return left - away if 2 * away <= left else left

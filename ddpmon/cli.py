@@ -63,7 +63,7 @@ def app() -> None:
 
 @app.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, metavar="-- COMMAND")
-@click.option("--name", metavar="NAME", help="What to call the run, where the script gives attach() no name.")
+@click.option("--name", metavar="NAME", help="What to call the run, whatever the script calls it.")
 @switch("--watch", "Show the dashboard; output goes to a file.", "watch_it")
 @click.option("--record", metavar="FILE", help="Record the run to this new file, until the run is over.")
 def run(command: tuple[str, ...], name: str | None, watch_it: bool, record: str | None) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ddpmon.commands.run import environment_of
 from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.store.base import TargetError
@@ -172,3 +173,14 @@ def test_a_store_that_is_not_ours_is_said_to_hold_no_run() -> None:
             server.kill()
     assert snapshot.link.state == "waiting"
     assert "holds no ddpmon run" in snapshot.link.message
+
+
+def test_the_name_of_the_command_line_comes_before_that_of_the_script(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in environment_of({"DDPMON_NAME": "a default"}, "mine").items():
+        if name.startswith("DDPMON_") and name.endswith("NAME"):  # a trainer that attaches by itself needs no more
+            monkeypatch.setenv(name, value)
+    with live_run(monkeypatch, tmp_path, 1, "--steps=5000", "--name=the-script-s", *TINY) as (run, observer):
+        snapshot = watch_until(observer, lambda s: s.run is not None, log=run.log)
+    assert is_called("mine", snapshot)

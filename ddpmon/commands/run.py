@@ -31,7 +31,7 @@ def run(command: Sequence[str], name: str | None, *, watch: bool, record: str | 
 
     Args:
         command: its words.
-        name: what to call the run; None for its own name.
+        name: what to call the run, whatever the script calls it; None for its own name.
         watch: show the dashboard, and run the command as a child.
         record: the path of a new recording; None for none.
     """
@@ -78,7 +78,7 @@ def environment_of(own: Mapping[str, str], name: str | None) -> dict[str, str]:
     path = path if own.get("PYTHONPATH") else []  # an empty entry means the working directory
     environment = {**own, "DDPMON_RUN": "1", "PYTHONPATH": os.pathsep.join([boot, *path])}
     if name is not None:
-        environment["DDPMON_NAME"] = name
+        environment["DDPMON_RUN_NAME"] = name
     return environment
 
 

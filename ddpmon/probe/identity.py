@@ -181,3 +181,8 @@ def rendezvous_server(training: Any) -> tuple[str, int]:
     if not isinstance(inner, TCPStore):
         raise RuntimeError(f"DDPMON_STORE=rendezvous needs a TCPStore, this run has a {type(inner).__name__}")
     return str(inner.host), int(inner.port)
+
+
+def name_asked_for(in_script: str | None) -> str | None:
+    """What the run is to be called: the name of `ddpmon run --name`, else the script's, else that of `DDPMON_NAME`."""
+    return os.environ.get("DDPMON_RUN_NAME") or in_script or os.environ.get("DDPMON_NAME")

@@ -22,6 +22,7 @@ from ddpmon.probe.child_end import at_end_of_child
 from ddpmon.probe.external_store import speaks_for_its_host
 from ddpmon.probe.failure import is_failure, unheard_s
 from ddpmon.probe.hooks import Given
+from ddpmon.probe.identity import name_asked_for
 from ddpmon.probe.parallel import DP, HOROVOD, inside, kind_of, name_of
 from ddpmon.probe.publisher import Publisher
 from ddpmon.probe.record import ALWAYS_PARTS
@@ -255,7 +256,7 @@ def _attach(
         monitor._assembly = assemble(
             model,
             ddp,
-            name=wire_text(name or os.environ.get("DDPMON_NAME") or name_of(ddp)),
+            name=wire_text(name_asked_for(name) or name_of(ddp)),
             optimizer=optimizer,
             buckets=buckets,
             folders={wire_text(use): os.fsdecode(folder) for use, folder in (folders or {}).items()},

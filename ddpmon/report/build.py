@@ -107,7 +107,7 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
         tokens_per_s=known(tokens / mean_ms * 1e3) if mean_ms > 0 else None,
         job_step=None if own["job_step"] is None else int(own["job_step"]),
         job_total=None if own["job_total"] is None else int(own["job_total"]),
-        eta_s=own["eta_s"] if (run.latest.running | run.latest.stalled).any() else None,
+        eta_s=own["eta_s"] if run.latest.running.any() and not run.latest.stalled.any() else None,
     )
 
 

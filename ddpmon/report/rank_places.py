@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddpmon.parts import Flight, StackFrame, Stall
 from ddpmon.report.trace import main_stack, newest_own
 from ddpmon.snapshot import Ranks, Snapshot
 
 WAITING = ("exposed", "barrier")
+_FRAMES_S = 2.0  # ranks publish once a second, each at a moment of its own
 _MOST_SEEN = 8  # distinct stacks that the next one is compared with
 Where = tuple[tuple[str, int] | None, tuple[str, int] | None]  # the collective with its number; file and line
 _newest: list[tuple[Ranks, list[Place]]] = []  # the groups that were worked out last
@@ -22,7 +23,7 @@ class Place:
         ranks: their numbers, ascending.
         state: of all of them.
         phase: likewise.
-        seconds: how long the first of them has made no step; None where it does not tell.
+        seconds: how long they have made no step, counted to one moment for all groups; None where they do not tell.
         operation: the collective that they are in; "" if in none, or if it is unknown.
         sequence: the number of the collective entered last in its group; None if unknown.
         frame: the user's own line that was entered last, else the innermost line; None without a stack.
@@ -67,7 +68,15 @@ def _grouped(ranks: Ranks) -> list[Place]:
     ):
         groups.setdefault(key, []).append(rank)
     found = [_place(ranks, members) for members in groups.values()]
+    longest = max((place.seconds for place in found if place.seconds is not None), default=0.0)
+    found = [_at_one_moment(place, longest) for place in found]
     return sorted(found, key=lambda place: (place.is_waiting, len(place.ranks), place.ranks))
+
+
+def _at_one_moment(place: Place, longest: float) -> Place:
+    """The group with the longest duration, which the finding tells, where its own frames are only a moment older."""
+    is_same = place.seconds is not None and longest - place.seconds < _FRAMES_S
+    return replace(place, seconds=longest) if is_same else place
 
 
 def _where(stall: Stall | None, seen: list[tuple[Stall, Where]]) -> Where:
@@ -93,7 +102,7 @@ def _place(ranks: Ranks, members: list[int]) -> Place:
         ranks=tuple(members),
         state=ranks.state[first],
         phase=ranks.phase[first],
-        seconds=None if stall is None else stall.seconds,
+        seconds=max((stall.seconds for rank in members if (stall := ranks.stall[rank]) is not None), default=None),
         operation="" if flight is None or _is_done(flight) else flight.operation,
         sequence=None if flight is None or flight.last_enqueued < 0 else flight.last_enqueued,
         frame=_frame(stall),

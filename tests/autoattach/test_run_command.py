@@ -23,7 +23,7 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_it_becomes_the_command_with_its_arguments_exit_code_and_environment() -> None:
-    script = 'echo "$$ $1 $DDPMON_NAME $DDPMON_RUN"; exit 7'
+    script = 'echo "$$ $1 $DDPMON_RUN_NAME $DDPMON_RUN"; exit 7'
     shell = subprocess.Popen(
         [sys.executable, "-m", "ddpmon.cli", "run", "--name", "mine", "--", "sh", "-c", script, "sh", "--watch"],
         stdout=subprocess.PIPE, text=True, cwd=ROOT,
@@ -113,7 +113,7 @@ def test_the_boot_folder_comes_first_and_once() -> None:
     boot = str(ROOT / "ddpmon" / "boot")
     once = environment_of({"PYTHONPATH": "/mine:/other", "HOME": "/root"}, "its name")
     assert once["PYTHONPATH"] == f"{boot}:/mine:/other"
-    assert (once["DDPMON_NAME"], once["HOME"]) == ("its name", "/root")
+    assert (once["DDPMON_RUN_NAME"], once["HOME"]) == ("its name", "/root")
     assert environment_of(once, None)["PYTHONPATH"] == once["PYTHONPATH"]
     assert environment_of({}, None)["PYTHONPATH"] == boot
 

@@ -142,6 +142,8 @@ def test_while_no_step_finishes_the_last_figures_are_not_told_as_those_of_now() 
     hang = dataclasses.replace(STRAGGLER, kind="hang", severity="critical")
     printed = lines(findings=(hang,))
     assert "step 1,204   last step 3.2 s ago   - ms/step   - samples/s   loss 2.2820" in printed
+    counted = dataclasses.replace(snapshot().job, job_step=300, job_total=1200, eta_s=14.0)
+    assert "job step 300 of 1,200 (25 %)" in lines(findings=(hang,), job=counted), "no time left is promised"
     assert "busy - %   waiting - %   all-reduce - ms   exposed - ms   bus bandwidth - GB/s" in printed
     assert "No step finishes. The times in the table are medians of the last 20 finished steps." in printed
     assert not any("No step finishes" in line for line in lines())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,17 @@ def test_stalls_and_failures_arrive_for_every_rank_and_in_detail() -> None:
     details = [build_detail(run, rank) for rank in range(3)]
     assert [detail.stall for detail in details if detail] == [None, STALL, None]
     assert [detail.failure for detail in details if detail] == [None, None, FAILURE]
+
+
+@pytest.mark.parametrize(("state", "left"), [("running", 14.0), ("stalled", None)])
+def test_no_time_is_left_that_can_be_told_while_a_rank_stands_still(state: str, left: float | None) -> None:
+    job, run = MadeJob(healthy_phases(2, 40)), Run(run_info(2))
+    for rank in range(2):
+        says: dict[str, Any] = {"state": state, "job_step": 40, "job_total": 50, "eta_s": 14.0}
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40), **says), 0.0)
+    ranks = build_ranks(run, run.ages(0.0), np.empty(0, np.int64))
+    told = build_job(run, ranks, np.ones(2, dtype=bool), ())
+    assert (told.job_step, told.eta_s) == (40, left)
 
 
 def test_a_ranks_process_and_its_run_queue_arrive() -> None:

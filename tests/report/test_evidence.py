@@ -36,6 +36,12 @@ def test_a_straggler_in_words() -> None:
     )
 
 
+def test_a_difference_that_the_two_figures_do_not_have_says_that_it_is_of_the_median_step() -> None:
+    said = evidence_words({"work_ms": 590.0, "others_work_ms": 455.0, "excess_ms": 133.0})
+    assert said == "work 590 ms, others 455 ms, +133 ms in the median step"
+    assert evidence_words({"work_ms": 590.0, "others_work_ms": 455.0, "excess_ms": 134.4}).endswith(", +134 ms")
+
+
 def test_parts_that_count_are_all_named_the_largest_first() -> None:
     shared = LATE | {"excess_input_ms": 10.0, "excess_backward_ms": 31.0, "gc_ms": 12.0}
     assert "backward +31.0 ms; garbage collection +12.0 ms; input +10.0 ms;" in evidence_words(shared)

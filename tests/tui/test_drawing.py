@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replace_struct
 from rich.cells import cell_len
 
 from ddpmon.report.rank_places import places
@@ -36,7 +37,7 @@ from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import Line, fit_all, wrap
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import NOTHING_YET, ViewState
-from tests.tui.made_runs import HANG, NOTES, Made, snapshot
+from tests.tui.made_runs import HANG, NOTES, STALL, Made, snapshot
 from tests.tui.test_views import made_timeline
 
 LOOKS = {
@@ -315,6 +316,16 @@ def test_whom_the_others_wait_for_is_told_by_host_and_without_a_silent_cut(
     job = replace(made.job, lost_to_waiting_pct=22.0, waiting_for=waited_for)
     line = text_of([figures_line(ViewState(replace(made, job=job), LOOKS["ascii"]), 200)])[0]
     assert f"waiting 22 % on {said}   " in line
+
+
+def test_all_groups_of_a_hang_stand_still_for_the_time_that_the_finding_tells() -> None:
+    made = snapshot(Made(ranks=4, stuck=2))
+    assert made.ranks is not None
+    frames = {0: 13.4, 1: 14.1, 2: 14.6, 3: 5.0}  # the first three were published within a second
+    stalls = tuple(replace_struct(STALL, seconds=frames[rank], stacks=[]) for rank in range(4))
+    phases = ("exposed", "exposed", "input", "barrier")
+    found = places(replace(made.ranks, stall=stalls, phase=phases))
+    assert [(place.ranks, place.seconds) for place in found] == [((2,), 14.6), ((3,), 5.0), ((0, 1), 14.6)]
 
 
 def test_a_marked_rank_marks_its_group_while_the_run_stands_still() -> None:

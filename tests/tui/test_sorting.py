@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ddpmon.tui.screens.overview import Overview
@@ -106,3 +108,25 @@ def test_a_chosen_rank_stays_chosen_where_a_new_order_has_it_among_the_first_row
         assert table.view.cursor > 2
 
     watch(Fixed(STRAGGLER), act)
+
+
+def test_a_rank_that_no_reader_has_chosen_does_not_take_the_first_rows_away_when_it_restarts() -> None:
+    made = snapshot(Made(ranks=64))
+    assert made.ranks is not None
+    source = Fixed(made)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("E")
+        await watched.until_shown("by age ")
+        assert made.ranks is not None
+        first, age_s = watched.rows()[0], made.ranks.age_s.copy()
+        age_s[first] = 0.0
+        source.shown = replace(made, ranks=replace(made.ranks, age_s=age_s))
+        await watched.until(lambda: watched.rows()[0] != first)
+        overview = watched.app.screen
+        assert isinstance(overview, Overview)
+        assert (overview.table.view.top, overview.table.view.cursor) == (0, 0)
+        assert watched.rows()[-1] == first
+
+    watch(source, act, (80, 24))

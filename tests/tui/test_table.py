@@ -61,6 +61,13 @@ def test_lost_ranks_come_before_slow_ones_and_have_no_bar() -> None:
     assert " 5 node1" in rows[1]
 
 
+def test_the_rank_of_the_headline_comes_before_ranks_that_stand_still_meanwhile() -> None:
+    made = snapshot(Made(ranks=64, straggler=17))
+    assert made.ranks is not None
+    stalled = replace(made.ranks, state=tuple("stalled" if 32 <= rank < 48 else "running" for rank in range(64)))
+    assert rows_of(replace(made, ranks=stalled))[0].split()[1] == "17"
+
+
 def test_a_rank_that_restarted_alone_has_a_sign_of_its_own() -> None:
     note = Finding("monitor_degraded", "info", "rank 3 has restarted", (3,), evidence={"restarted_alone": 1})
     rows = rows_of(replace(snapshot(Made(ranks=8)), findings=(note,)), focused=False)

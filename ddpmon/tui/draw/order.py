@@ -10,7 +10,7 @@ import numpy as np
 from ddpmon.report.base_step import base_step_ms
 from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent
 from ddpmon.report.peers import as_shown
-from ddpmon.report.verdicts import marked_hosts, marked_ranks
+from ddpmon.report.verdicts import headline, marked_hosts, marked_ranks
 from ddpmon.snapshot import Ints, NodeView, Ranks, Snapshot
 from ddpmon.tui.draw.columns import BY_KEY
 from ddpmon.tui.draw.host_cells import METRICS, metric_of, oddness
@@ -112,7 +112,12 @@ def _largest_first(value: float | None) -> float:
 
 
 def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
-    """Broken ranks, then those that a warning names in the findings' order, then by lateness; equals in rank order."""
+    """The headline's ranks, then broken ones, then those that a warning names in the findings' order, then by lateness.
+
+    Equals are in rank order.
+    """
+    worst = headline(snapshot.findings)
+    told = np.isin(np.arange(len(ranks)), () if worst is None or worst.severity == "info" else worst.ranks)
     state = np.full(len(ranks), 9)
     if not TROUBLE.keys().isdisjoint(ranks.state):
         state = np.array([TROUBLE.get(state, 9) for state in ranks.state])
@@ -123,7 +128,7 @@ def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
     step = base_step_ms(snapshot) or _typical(ranks)
     late = np.where(np.isnan(ranks.lateness_ms), -np.inf, np.maximum(ranks.lateness_ms, 0.0))
     bucket = np.floor(late / max(step * CALM_SHARE, 1e-6))
-    return np.lexsort((-bucket, named, state)).astype(np.int64)  # it keeps equals in rank order
+    return np.lexsort((-bucket, named, state, ~told)).astype(np.int64)  # it keeps equals in rank order
 
 
 def _typical(ranks: Ranks) -> float:

@@ -52,6 +52,7 @@ class VirtualTable(Canvas, can_focus=True):
         self.picture: ViewState | None = None
         self.view = TableView(np.zeros(0, dtype=np.int64))
         self._held: int | None = None
+        self._is_adopted = False  # whether the order has brought it under the cursor, and no reader
 
     def arranged(self, picture: ViewState, wanted: str) -> Ints:
         """The numbers that the filter `wanted` fits, first row first."""
@@ -79,11 +80,12 @@ class VirtualTable(Canvas, can_focus=True):
 
     def keep(self, number: int | None) -> None:
         """Follow this number from now on."""
-        self._held = number
+        self._held, self._is_adopted = number, False
 
     def adopt(self, number: int | None) -> None:
         """Follow a number that a new order has brought under the cursor."""
         self.keep(number)
+        self._is_adopted = True
 
     def line_of(self, number: int) -> int:
         """The number of the row that stands for a number."""
@@ -113,6 +115,9 @@ class VirtualTable(Canvas, can_focus=True):
         if self._held is not None:
             found = np.flatnonzero(order == self.line_of(self._held))
             row = int(found[0]) if len(found) else min(self.view.cursor, max(len(order) - 1, 0))
+            if self._is_adopted and row >= self._room and self.size.height:  # the first rows stay in sight
+                row = 0
+                self.adopt(int(order[0]))
         elif len(order) and (self.view.sort != "worst" or self.view.reverse):
             self.adopt(int(order[0]))
         self.view = replace(self.view, order=order, cursor=row, top=self._top(row, len(order)))
@@ -322,7 +327,7 @@ class HostTable(VirtualTable):
 
     def adopt(self, number: int | None) -> None:
         """Follow a host that a new order has brought under the cursor; nobody has chosen a rank of it."""
-        self._held = number
+        self._held, self._is_adopted = number, True
 
     def action_first(self) -> None:
         """Go to the first row, and hold on to its host."""

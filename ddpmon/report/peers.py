@@ -15,7 +15,7 @@ from ddpmon.format import signed
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.verdicts import late_ranks, marked_ranks
 from ddpmon.report.wording import one_step_of
-from ddpmon.run.medians import some_of
+from ddpmon.run.medians import median, some_of
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
 
@@ -238,7 +238,7 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
         own, rest = quantity.values(ranks, who), quantity.values(ranks, others)
         rest = rest[np.isfinite(rest)]
         if np.isfinite(own).any() or rest.size:
-            middle = float(np.median(rest)) if rest.size else math.nan
+            middle = median(rest)
             rows.append(Row(quantity, tuple(own.tolist()), middle, noise, alike))
     return Comparison(rows, len(others), len(there))
 
@@ -253,6 +253,7 @@ def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int]) -> Ints:
     there = there[~np.isin(there, list(who))]
     compared = there[np.isfinite(ranks.lateness_ms[there])]
     there = compared if compared.size else there
-    there = np.array([rank for rank in there.tolist() if ranks.state[rank] not in GONE], np.int64)
+    if not {*GONE}.isdisjoint(ranks.state):
+        there = np.array([rank for rank in there.tolist() if ranks.state[rank] not in GONE], np.int64)
     calm: Ints = there[~np.isin(there, late_ranks(snapshot.findings))]
     return calm if len(calm) else there

@@ -15,7 +15,7 @@ from ddpmon.snapshot import Course, Finding, Floats, Ints, RankDetail, Snapshot
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
 from ddpmon.tui.draw.zoom import Span, record_span, shared_axis, steps_in
-from ddpmon.tui.lines import Line, fit, fit_all
+from ddpmon.tui.lines import Line, fit, fit_all, joined
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
@@ -152,7 +152,7 @@ class RankPlots:
         """Plots beside each other, each as wide as `across` of them can be."""
         cell = (width - across + 1) // across
         blocks = [self.plot(metric, cell, high) for metric in metrics]
-        return [fit([each for block in blocks for each in (*block[line], Segment(" "))], width) for line in range(high)]
+        return [fit(joined([block[line] for block in blocks], Segment(" ")), width) for line in range(high)]
 
     def stacked(self, metrics: list[Metric], width: int, room: int) -> list[Line]:
         """As many of these metrics as fit, one below the other."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rich.segment import Segment
 from rich.style import Style
@@ -155,6 +156,11 @@ def meter(share: float | None, width: int, look: Look, shade: int = USUAL) -> Li
 
 def footer_line(keys: Keys, width: int, look: Look) -> Line:
     """`1 overview   5 findings   / filter ...`, and always, at the end, how to quit."""
+    return _footer(tuple(keys), width, look)
+
+
+@lru_cache(maxsize=16)  # the keys of a view seldom change
+def _footer(keys: tuple[tuple[str, str], ...], width: int, look: Look) -> Line:
     *others, last = keys
     for gap in (3, 2):
         for keep in range(len(others), -1, -1):

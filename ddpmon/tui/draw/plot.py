@@ -230,6 +230,7 @@ def scale_of(curve: Curve, rows: int) -> Scale | None:
     return ticked(low, high, rows)
 
 
+@lru_cache(maxsize=_KEPT)
 def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: Look) -> list[Line]:
     """The plot itself with its tick labels and a faint grid line at each of them, `GUTTER + columns` wide."""
     dots = columns * _fine(look)

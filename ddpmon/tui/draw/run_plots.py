@@ -137,7 +137,7 @@ def _worst(picture: ViewState) -> Iterator[Curve]:
     newest = timeline.late_pct[np.isfinite(timeline.late_pct)][-1]
     step = timeline.step.astype(np.float64)
     name, now = "latest rank of each step, %", figure(float(newest))
-    yield _completed(picture, Curve(name, now, step, timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100))
+    yield from _completed(picture, Curve(name, now, step, timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100))
 
 
 def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
@@ -167,7 +167,7 @@ def _in_its_place(picture: ViewState) -> Curve | None:
         return curves[-1] if len(curves) > 1 else None
     now = figure(figures_now(picture.snapshot).allreduce_ms, "")
     step = timeline.step.astype(np.float64)
-    return _completed(picture, Curve("all-reduce, ms", now, step, timeline.allreduce_ms, is_cut=True))
+    return _completed(picture, Curve("all-reduce, ms", now, step, timeline.allreduce_ms, is_cut=True))[0]
 
 
 def _why_unknown(snapshot: Snapshot) -> str:
@@ -195,18 +195,19 @@ def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
         Curve(f"loss{source}", loss_words(job.loss, ""), series.step, series.loss, series.loss_low, series.loss_high),
         Curve(picture.look.clean(throughput_unit(job)), speed, series.step, series.throughput),
     ]
-    return [_completed(picture, curve) for curve in curves]
+    return _completed(picture, *curves)
 
 
-def _completed(picture: ViewState, curve: Curve) -> Curve:
-    """The steps of a curve that the reader has zoomed in on, with the onsets and times of day of its axis, hatched.
+def _completed(picture: ViewState, *curves: Curve) -> list[Curve]:
+    """The steps of curves that the reader has zoomed in on, with the onsets and times of day of their axis, hatched.
 
-    Its title says which part of the run it shows.
+    Their titles say which part of the run they show. All are over the same steps.
     """
     snapshot = picture.snapshot
-    shown = zoomed_curve(_on_shared_axis(curve, record_span(snapshot)), picture.zoom)
-    times = _times(snapshot, shown.step)
-    return replace(shown, onsets=tuple(onsets(snapshot.findings)), times=times, is_filled=True)
+    record, began = record_span(snapshot), tuple(onsets(snapshot.findings))
+    shown = [zoomed_curve(_on_shared_axis(curve, record), picture.zoom) for curve in curves]
+    times = _times(snapshot, shown[0].step)
+    return [replace(curve, onsets=began, times=times, is_filled=True) for curve in shown]
 
 
 def _on_shared_axis(curve: Curve, record: Span | None) -> Curve:
@@ -234,7 +235,7 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
     name = f"lateness of rank {rank}, ms"
     step, values = heat.step.astype(np.float64), heat.values[rank].astype(np.float64)
     least = NOTABLE * float(np.nan_to_num(np.nanmedian(heat.base_ms)))
-    return _completed(picture, Curve(name, look.clean(late), step, values, low, high, floor=0.0, ceiling=least))
+    return _completed(picture, Curve(name, look.clean(late), step, values, low, high, floor=0.0, ceiling=least))[0]
 
 
 def _band(heat: Heat, rank: int, late: Sequence[int]) -> tuple[Floats | None, Floats | None]:

@@ -273,4 +273,4 @@ def _states(look: Look) -> dict[str, tuple[str, Style]]:
 def _host_width(snapshot: Snapshot) -> int:
     run, ranks = snapshot.run, snapshot.ranks
     names = run.nodes if run and run.nodes else tuple(set(ranks.host)) if ranks else ()
-    return max((len(name) for name in names), default=0)
+    return max(map(len, names), default=0)

@@ -37,12 +37,18 @@ def how_ended(snapshot: Snapshot) -> str:
 
 def with_kill(snapshot: Snapshot) -> Snapshot:
     """The picture with the kill of its run as the first finding, where it was killed or crashed."""
+    kill = kill_of(snapshot)
+    return snapshot if kill is None else replace(snapshot, findings=(kill, *snapshot.findings))
+
+
+def kill_of(snapshot: Snapshot) -> Finding | None:
+    """How a run was killed or crashed, as a finding on rank 0; None of any other run."""
     run = snapshot.run
     if run is None or run.state != "killed":
-        return snapshot
+        return None
     where = run.info.host if run.info is not None else ""
     log = f"the kernel's log (dmesg) of {where}" if where else "the kernel's log (dmesg)"
-    kill = Finding(
+    return Finding(
         "rank_lost",
         "critical",
         snapshot.link.message or "the run was killed or crashed",
@@ -52,7 +58,6 @@ def with_kill(snapshot: Snapshot) -> Snapshot:
         advice=f"read the launcher's output, and {log}, which names what was killed because memory ran out",
         tells_moment=True,
     )
-    return replace(snapshot, findings=(kill, *snapshot.findings))
 
 
 def in_past(finding: Finding, when: When) -> Finding:

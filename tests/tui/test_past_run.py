@@ -59,6 +59,17 @@ def test_how_a_run_was_killed_is_the_first_of_its_findings() -> None:
     watch(Fixed(over("killed")), act, (80, 24))
 
 
+def test_the_overview_marks_the_rank_that_was_killed_and_says_what_to_do() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown(f"‖ {WHY}")
+        await watched.until_shown("→ read the launcher's output, and the kernel's log (dmesg)")
+        row = next(line for line in watched.text().split("\n") if line[3:].split()[:2] == ["0", "node0"])
+        assert "✕" in row[:4]
+        assert 0 in watched.rows()[:2]
+
+    watch(Fixed(over("killed")), act, (120, 34))
+
+
 def test_a_filter_that_hides_the_kill_says_that_no_finding_matches() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("KILLED")

@@ -10,7 +10,9 @@ from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
+from ddpmon.report.past import kill_of
 from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, not_compared_words
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
 from ddpmon.tui.lines import Line, clip, clip_words, fit, fit_all, joined, spread, width_of, wrap
 from ddpmon.tui.theme import Look
@@ -139,6 +141,18 @@ def notice_line(picture: ViewState, width: int) -> Line:
     glyph = look.glyphs.finished if finished else look.glyphs.stalled
     text = clip_words(look.clean(notice(picture)), width - 4, look.glyphs.more)
     return fit([Segment(f" {glyph} ", style), Segment(text, style)], width)
+
+
+def notice_lines(picture: ViewState, width: int) -> list[Line]:
+    """The same where there is something to say, and what to do about a run that was killed."""
+    kill, look = kill_of(picture.snapshot), picture.look
+    if not notice(picture):
+        return []
+    if kill is None:
+        return [notice_line(picture, width)]
+    advice = look.clean(f"{'->' if look.ascii_only else '→'} {advice_text(kill.advice)}")
+    said = Segment(f"   {clip_words(advice, width - 4, look.glyphs.more)}", look.strong)
+    return [notice_line(picture, width), fit([said], width)]
 
 
 def calm_style(snapshot: Snapshot, look: Look) -> tuple[str, Style]:

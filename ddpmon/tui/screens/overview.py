@@ -17,7 +17,7 @@ from ddpmon.tui.draw.against import against_height, against_lines
 from ddpmon.tui.draw.columns import LETTERS, heading
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.grid import METRICS
-from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, waiting_lines
+from ddpmon.tui.draw.header import header_line, notice_lines, too_small_lines, waiting_lines
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import LEAST, WIDE, Plan, alone, plan
@@ -26,7 +26,6 @@ from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import BaseScreen
-from ddpmon.tui.view_state import notice
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.heat_map import HeatMap
@@ -161,7 +160,7 @@ class Overview(BaseScreen):
         return sized(stacks) if hangs and whole.chosen < stacks + AGAINST_LEAST else whole
 
     def _head_height(self) -> int:
-        return 2 + len(verdict_lines(self.picture, self.size.width)) + bool(notice(self.picture))
+        return 2 + len(verdict_lines(self.picture, self.size.width)) + len(notice_lines(self.picture, self.size.width))
 
     def _arrange(self) -> Plan:
         shares = self.plan()
@@ -185,7 +184,7 @@ class Overview(BaseScreen):
         lines = [header_line(self.picture, width)]
         if height <= 1:
             return lines
-        lines += [notice_line(self.picture, width)] if notice(self.picture) else []
+        lines += notice_lines(self.picture, width)
         return [*lines, *verdict_lines(self.picture, width), figures_line(self.picture, width)]
 
     def _calm(self, width: int, height: int) -> list[Line]:

@@ -355,3 +355,15 @@ def test_numbers_in_a_row_are_a_span() -> None:
     assert number_span([3]) == "3"
     assert number_span([7, 0, 1, 2, 5]) == "0-2, 5, 7"
     assert (rank_span([]), rank_span([4]), rank_span(range(8))) == ("", "rank 4", "ranks 0-7")
+
+
+@pytest.mark.parametrize(("width", "beside"), [(100, False), (160, True), (240, True)])
+def test_disks_and_network_stand_beside_the_processes_where_both_have_room(width: int, beside: bool) -> None:
+    """In 160 columns they stood below, and the room beside the processes was empty."""
+    made = snapshot(Made(ranks=8, per_node=8, gpu=True))
+    figures = msgspec.structs.replace(made.nodes[0].figures, processes=(), disks=(), unread={})
+    node = replace(made.nodes[0], figures=figures)
+    lines = text_of(host_lines(ViewState(replace(made, nodes=(node,)), COLOUR), 0, width))
+    (titled,) = [line for line in lines if "on the GPUs" in line]
+    assert ("disks and network" in titled) is beside
+    assert max(map(len, lines)) == width

@@ -30,14 +30,14 @@ def test_the_worst_ranks_stay_in_sight_where_the_chosen_one_comes_up_beside_them
         await watched.until_shown("▸")
         for _ in range(3):
             await watched.press("pagedown")
-        await watched.until(lambda: "lost, last" not in watched.text())
+        await watched.until(lambda: "lost, silent" not in watched.text())
         overview = watched.app.screen_stack[0]
         assert isinstance(overview, Overview)
         chosen = overview.table.rank
         assert chosen is not None
         source.shown = snapshot(Made(ranks=1024, per_node=8, straggler=chosen, lost=(5,)))
         await watched.until(lambda: watched.rows()[:2] == [5, chosen])
-        await watched.until(lambda: "lost, last" in watched.text())
+        await watched.until(lambda: "lost, silent" in watched.text())
 
     watch(source, act, (80, 24))
 

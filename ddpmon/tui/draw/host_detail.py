@@ -21,13 +21,13 @@ from ddpmon.tui.draw.gpu_table import found_on, gpu_lines
 from ddpmon.tui.draw.header import LATE_HOST_S, finding_style, no_findings_for
 from ddpmon.tui.draw.host_processes import cpu_user_lines, gpu_process_lines
 from ddpmon.tui.draw.host_ranks import rank_rows
-from ddpmon.tui.draw.panel import dimmed, paragraph, title
+from ddpmon.tui.draw.panel import dimmed, is_title, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
-from ddpmon.tui.lines import Line, cut, fit, fit_all, joined, left, width_of
+from ddpmon.tui.lines import Line, cells_of, cut, fit, fit_all, joined, left, width_of
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
-HALF_LEAST = 90  # cells of each of two blocks beside each other
+HALF_LEAST, ROUNDED = 90, 4  # cells of each of two blocks beside each other that share the width, and of a step
 NAME = 18
 UNIT = re.compile(r"_(pct|w|c|mhz|1m)$")
 SENTENCES = 3
@@ -141,19 +141,43 @@ def _below(
     look: Look,
 ) -> list[Line]:
     """Processes, disks, interfaces, what was not read; those on the GPUs beside the others where there is room."""
-    wide = bool(states) and width >= 2 * HALF_LEAST
-    half = width // 2 if wide else width
-    left_side = gpu_process_lines(states, ours, found, half, look) if states else []
-    rest = width - half - 1 if wide else width
-    right_side = cpu_user_lines(node.figures.processes, ours, found, rest, look)
-    right_side += [*place_lines(node.figures, rest, look), *unread_lines(node, rest, look)]
-    if not wide:
-        return [*left_side, *right_side]
-    more, high = Segment(look.glyphs.more, look.dim), max(len(left_side), len(right_side))
-    cut_left, cut_right = ([cut(line, cells, more) for line in block] for block, cells in
-                           ((left_side, half), (right_side, rest)))  # fmt: skip
-    pairs = zip(fit_all(cut_left, half, high), fit_all(cut_right, rest, high), strict=True)
+
+    def on_gpus(cells: int) -> list[Line]:
+        return gpu_process_lines(states, ours, found, cells, look) if states else []
+
+    def elsewhere(cells: int) -> list[Line]:
+        users = cpu_user_lines(node.figures.processes, ours, found, cells, look)
+        return [*users, *place_lines(node.figures, cells, look), *unread_lines(node, cells, look)]
+
+    half = _half(on_gpus(width), elsewhere(width), width)
+    if not half:
+        return [*on_gpus(width), *elsewhere(width)]
+    more, rest = Segment(look.glyphs.more, look.dim), width - half - 1
+    blocks = [[cut(line, cells, more) for line in draw(cells)] for draw, cells in ((on_gpus, half), (elsewhere, rest))]
+    high = max(map(len, blocks))
+    pairs = zip(fit_all(blocks[0], half, high), fit_all(blocks[1], rest, high), strict=True)
     return [[*one, Segment(" "), *other] for one, other in pairs]
+
+
+def _half(left_side: list[Line], right_side: list[Line], width: int) -> int:
+    """Cells of the left one of two blocks that stand beside each other; 0 where they have no room for that.
+
+    In wide terminals they share the width, and in narrower ones the left one takes what its rows need, or as much as
+    there: longer commands are cut.
+    """
+    if not left_side or not right_side:
+        return 0
+    if width >= 2 * HALF_LEAST:
+        return width // 2
+    needed = min(_needed(left_side), HALF_LEAST)
+    return needed if needed + 1 + _needed(right_side) <= width else 0
+
+
+def _needed(lines: list[Line]) -> int:
+    """The cells that rows take below their titles, rounded up so that a longer figure moves nothing."""
+    texts = ["".join(segment.text for segment in line).rstrip() for line in lines if not is_title(line)]
+    longest = max(map(cells_of, texts), default=0)
+    return -(-(longest + 2) // ROUNDED) * ROUNDED
 
 
 def _ranks(

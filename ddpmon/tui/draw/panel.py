@@ -44,11 +44,12 @@ def title_line(name: str, remark: Line, width: int, look: Look) -> Line:
 
 def without_heading(lines: list[Line], headings: int = 1) -> list[Line]:
     """Lines that were cut, without a title, and so many column headings at most, at their end that no row follows."""
-    titles = [place for place in range(-1, -2 - headings, -1) if len(lines) >= -place and _is_title(lines[place])]
+    titles = [place for place in range(-1, -2 - headings, -1) if len(lines) >= -place and is_title(lines[place])]
     return lines[: titles[0]] if titles else lines
 
 
-def _is_title(line: Line) -> bool:
+def is_title(line: Line) -> bool:
+    """Whether a line is the title of a panel."""
     return bool(line) and line[0].text in TITLES
 
 

@@ -12,7 +12,6 @@ from ddpmon.run.rings import F32, I64, Rings
 from ddpmon.schema import PHASES
 
 RECENT = 20  # steps behind every median on the screen
-RANKS_AT_ONCE = 2048  # that have sent new steps. Chosen, not measured.
 _COLUMNS = ("duration", "exposed", "barrier", "wait", "allreduce", *PHASES, "loss")
 F64 = NDArray[np.float64]
 
@@ -20,21 +19,16 @@ F64 = NDArray[np.float64]
 class Recent:
     """Medians of a rank's own last 20 steps on record, and the latest known loss.
 
-    Where none of these steps has an all-reduce time, it is the latest known one. Of many ranks that have sent new steps
-    half are worked out at a time, all at first: their medians take a tenth of the time of a picture of 4,096 ranks.
+    Where none of these steps has an all-reduce time, it is the latest known one.
     """
 
     def __init__(self, rings: Rings) -> None:
         self._rings = rings
-        self._turn = 0
         self._figures = {name: np.full(len(rings.last), np.nan) for name in _COLUMNS}
 
     def figures(self) -> dict[str, F64]:
         """Column -> [world], NaN where unknown; the caller's own."""
         rows = np.flatnonzero(self._rings.touched)
-        if self._turn and len(rows) > RANKS_AT_ONCE:
-            rows = rows[rows % 2 == self._turn % 2]
-        self._turn += 1
         self._rings.touched[rows] = False
         if rows.size:
             self._take(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from ddpmon.format import json_line
@@ -60,6 +60,7 @@ class Habits:
         self._app, self.notify, self._remembered = app, notify, remembered
         self.theme: ThemeName | None = None
         self._left: Session | None = None  # where the last dashboard on this run was left, once it is known
+        self._begun = Session()  # where this one begins: there, or where the preferences say
         self._hosts: HostTable | None = None
         self._critical: set[tuple[object, ...]] | None = None  # lasting ones; None before the first picture
 
@@ -191,16 +192,21 @@ class Habits:
         if self._left is not None or run is None:
             return
         self._left = left = self._remembered(run.id) or Session()
-        reverse = left.reverse and chosen.sort is None
-        self._overview.table.rearrange(sort=chosen.sort or left.sort, reverse=reverse)
+        self._begun = begun = replace(
+            left,
+            view=chosen.view or left.view,
+            sort=chosen.sort or left.sort,
+            reverse=left.reverse and chosen.sort is None,
+            filter=left.filter if chosen.filter is None else chosen.filter,
+        )
+        self._overview.table.rearrange(sort=begun.sort, reverse=begun.reverse)
         self._arrange_hosts()
         app.choose_metric([left.heat])
         if left.theme is not None and chosen.theme is None:
             app.action_choose_theme(left.theme)
-        app.filter_by(left.filter if chosen.filter is None else chosen.filter)
-        view = chosen.view or left.view
-        if view != VIEWS[0] and len(app.screen_stack) == 1:
-            app.call_later(app.run_action, view)
+        app.filter_by(begun.filter)
+        if begun.view != VIEWS[0] and len(app.screen_stack) == 1:
+            app.call_later(app.run_action, begun.view)
 
     def take_hosts(self, table: HostTable) -> None:
         """Arrange the table of hosts as it was left, and note how it is left now."""
@@ -214,20 +220,22 @@ class Habits:
             self._hosts.rearrange(sort=self._left.hosts_sort, reverse=self._left.hosts_reverse)
 
     def session(self) -> Session | None:
-        """Where the dashboard stands; None before the first picture of a run."""
-        if self._left is None:
-            return None
+        """Where the dashboard was left: as before but for what was changed; None before the first picture of a run."""
+        return None if self._left is None else _with_changes(self._left, self._begun, self._standing())
+
+    def _standing(self) -> Session:
+        """Where the dashboard stands now."""
         open_views = {screen.view for screen in self._app.screen_stack if isinstance(screen, BaseScreen)}
         view = next((name for name in VIEWS[1:] if name in open_views), VIEWS[0])
         table, hosts = self._overview.table.view, self._hosts
         now = replace(
-            self._left,
+            self._begun,
             view=view,
             sort=table.sort,
             reverse=table.reverse,
             filter=self._app.picture.wanted,
             heat=self._app.heat_metric,
-            theme=self.theme or self._left.theme,
+            theme=self.theme or self._begun.theme,
         )
         if hosts is None:  # never opened
             return now
@@ -244,3 +252,10 @@ class Habits:
         if self._app._driver is not None:  # as Textual's own copy_to_clipboard does
             self._app._driver.write(sequence)
             self._app._driver.flush()
+
+
+def _with_changes(left: Session, begun: Session, now: Session) -> Session:
+    """`left` with what differs between the beginning and now: what only a preference has chosen is not kept."""
+    names = {each.name for each in fields(Session) if getattr(now, each.name) != getattr(begun, each.name)}
+    names |= {"sort", "reverse"} if names & {"sort", "reverse"} else set()  # they belong together
+    return replace(left, **{name: getattr(now, name) for name in names})

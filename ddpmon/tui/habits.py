@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
+from textual.widgets._toast import Toast  # Textual has no public way to the toasts on the screen
+
 from ddpmon.format import json_line
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.finding_text import finding_text
@@ -15,6 +17,7 @@ from ddpmon.report.status_json import finding_of_run, status_object
 from ddpmon.report.verdicts import firing, identity
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.choices import VIEWS, Notify, ThemeName
+from ddpmon.tui.lines import clip_words, wrap
 from ddpmon.tui.osc import clipboard, in_tmux, notification
 from ddpmon.tui.preferences import Session, UserCommand
 from ddpmon.tui.screens.base import BaseScreen
@@ -37,7 +40,13 @@ if TYPE_CHECKING:
     from ddpmon.tui.app import WatchApp
     from ddpmon.tui.widgets.virtual_table import HostTable
 
-_SAID_S = 6.0
+_SAID_S, _COPIED_S = 6.0, 3.0
+_COPIED_LINES = 3
+_TOAST_CELLS, _TOAST_SHARE, _TOAST_FRAME = (
+    60,
+    0.75,
+    4,
+)  # its width, at most that share of the screen (app.tcss)
 # No terminal says whether it has taken what was copied.
 _IN_TERMINAL = "If pasting brings something else, the terminal does not allow OSC 52"
 _IN_TMUX = "If pasting brings something else: `set -g set-clipboard on` in tmux, and OSC 52 in the terminal."
@@ -68,6 +77,14 @@ class Habits:
         """A toast; the text may be foreign."""
         self._app.notify(self._app.picture.look.clean(text), timeout=_SAID_S, markup=False)
 
+    def _say_briefly(self, text: str) -> None:
+        """A toast of few lines for a short time, over plots that go on; a longer text ends in an ellipsis."""
+        room = min(_TOAST_CELLS, int(self._app.size.width * _TOAST_SHARE)) - _TOAST_FRAME
+        lines = wrap(self._app.picture.look.clean(text), room)
+        last = " ".join(lines[_COPIED_LINES - 1 :])
+        shown = [*lines[: _COPIED_LINES - 1], clip_words(last, room, self._app.picture.look.glyphs.more)]
+        self._app.notify("\n".join(shown), timeout=_COPIED_S, markup=False)
+
     def copy(self, *, as_json: bool) -> None:
         """Put a finding into the clipboard of the terminal: `finding` of the screen; without one the verdict."""
         screen, snapshot = self._app.screen, self._app.picture.snapshot
@@ -84,7 +101,7 @@ class Habits:
             lacks = f", because {screen.subject} has no finding" if screen.subject else ""
             subject = f"the headline{lacks}: {subject}"
         form = f"{'JSON' if as_json else 'text'} ({len(text):,} characters)"
-        self.say(f"copied: {subject}, as {form}. {self._if_refused(finding)}")
+        self._say_briefly(f"copied: {subject}, as {form}. {self._if_refused(finding)}")
 
     def _if_refused(self, finding: Finding | None) -> str:
         """What to do where the terminal has not taken what was copied: only in the findings `w` writes a finding."""
@@ -120,11 +137,18 @@ class Habits:
 
     def _write_once_closed(self, form: str | None) -> None:
         """The line that asked for the form shall not be in the picture."""
+        if form is not None:
+            self._app.call_after_refresh(self._write_without_toasts, form)
+
+    async def _write_without_toasts(self, form: str) -> None:
+        """Nor shall a toast: what was said before makes room for where the file is."""
+        self._app.clear_notifications()
+        await self._app.screen.query(Toast).remove()
         self._app.call_after_refresh(self._write_view, form)
 
-    def _write_view(self, form: str | None) -> None:
+    def _write_view(self, form: str) -> None:
         screen = self._app.screen
-        if form is not None and isinstance(screen, BaseScreen):
+        if isinstance(screen, BaseScreen):
             self._write_file(screen.exported if form == "csv" else screen.view, form, self._written(form, screen))
 
     def _write_file(self, what: str, form: str, text: str) -> None:

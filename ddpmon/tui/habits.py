@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
+
+from textual.widgets._toast import Toast  # Textual has no public way to the toasts on the screen
 
 from ddpmon.format import json_line
 from ddpmon.report.finding_rows import what, who
@@ -15,6 +17,7 @@ from ddpmon.report.status_json import finding_of_run, status_object
 from ddpmon.report.verdicts import firing, identity
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.choices import VIEWS, Notify, ThemeName
+from ddpmon.tui.lines import clip_words, wrap
 from ddpmon.tui.osc import clipboard, in_tmux, notification
 from ddpmon.tui.preferences import Session, UserCommand
 from ddpmon.tui.screens.base import BaseScreen
@@ -37,7 +40,13 @@ if TYPE_CHECKING:
     from ddpmon.tui.app import WatchApp
     from ddpmon.tui.widgets.virtual_table import HostTable
 
-_SAID_S = 6.0
+_SAID_S, _COPIED_S = 6.0, 3.0
+_COPIED_LINES = 3
+_TOAST_CELLS, _TOAST_SHARE, _TOAST_FRAME = (
+    60,
+    0.75,
+    4,
+)  # its width, at most that share of the screen (app.tcss)
 # No terminal says whether it has taken what was copied.
 _IN_TERMINAL = "If pasting brings something else, the terminal does not allow OSC 52"
 _IN_TMUX = "If pasting brings something else: `set -g set-clipboard on` in tmux, and OSC 52 in the terminal."
@@ -60,12 +69,21 @@ class Habits:
         self._app, self.notify, self._remembered = app, notify, remembered
         self.theme: ThemeName | None = None
         self._left: Session | None = None  # where the last dashboard on this run was left, once it is known
+        self._begun = Session()  # where this one begins: there, or where the preferences say
         self._hosts: HostTable | None = None
         self._critical: set[tuple[object, ...]] | None = None  # lasting ones; None before the first picture
 
     def say(self, text: str) -> None:
         """A toast; the text may be foreign."""
         self._app.notify(self._app.picture.look.clean(text), timeout=_SAID_S, markup=False)
+
+    def _say_briefly(self, text: str) -> None:
+        """A toast of few lines for a short time, over plots that go on; a longer text ends in an ellipsis."""
+        room = min(_TOAST_CELLS, int(self._app.size.width * _TOAST_SHARE)) - _TOAST_FRAME
+        lines = wrap(self._app.picture.look.clean(text), room)
+        last = " ".join(lines[_COPIED_LINES - 1 :])
+        shown = [*lines[: _COPIED_LINES - 1], clip_words(last, room, self._app.picture.look.glyphs.more)]
+        self._app.notify("\n".join(shown), timeout=_COPIED_S, markup=False)
 
     def copy(self, *, as_json: bool) -> None:
         """Put a finding into the clipboard of the terminal: `finding` of the screen; without one the verdict."""
@@ -83,7 +101,7 @@ class Habits:
             lacks = f", because {screen.subject} has no finding" if screen.subject else ""
             subject = f"the headline{lacks}: {subject}"
         form = f"{'JSON' if as_json else 'text'} ({len(text):,} characters)"
-        self.say(f"copied: {subject}, as {form}. {self._if_refused(finding)}")
+        self._say_briefly(f"copied: {subject}, as {form}. {self._if_refused(finding)}")
 
     def _if_refused(self, finding: Finding | None) -> str:
         """What to do where the terminal has not taken what was copied: only in the findings `w` writes a finding."""
@@ -119,11 +137,18 @@ class Habits:
 
     def _write_once_closed(self, form: str | None) -> None:
         """The line that asked for the form shall not be in the picture."""
+        if form is not None:
+            self._app.call_after_refresh(self._write_without_toasts, form)
+
+    async def _write_without_toasts(self, form: str) -> None:
+        """Nor shall a toast: what was said before makes room for where the file is."""
+        self._app.clear_notifications()
+        await self._app.screen.query(Toast).remove()
         self._app.call_after_refresh(self._write_view, form)
 
-    def _write_view(self, form: str | None) -> None:
+    def _write_view(self, form: str) -> None:
         screen = self._app.screen
-        if form is not None and isinstance(screen, BaseScreen):
+        if isinstance(screen, BaseScreen):
             self._write_file(screen.exported if form == "csv" else screen.view, form, self._written(form, screen))
 
     def _write_file(self, what: str, form: str, text: str) -> None:
@@ -191,16 +216,21 @@ class Habits:
         if self._left is not None or run is None:
             return
         self._left = left = self._remembered(run.id) or Session()
-        reverse = left.reverse and chosen.sort is None
-        self._overview.table.rearrange(sort=chosen.sort or left.sort, reverse=reverse)
+        self._begun = begun = replace(
+            left,
+            view=chosen.view or left.view,
+            sort=chosen.sort or left.sort,
+            reverse=left.reverse and chosen.sort is None,
+            filter=left.filter if chosen.filter is None else chosen.filter,
+        )
+        self._overview.table.rearrange(sort=begun.sort, reverse=begun.reverse)
         self._arrange_hosts()
         app.choose_metric([left.heat])
         if left.theme is not None and chosen.theme is None:
             app.action_choose_theme(left.theme)
-        app.filter_by(left.filter if chosen.filter is None else chosen.filter)
-        view = chosen.view or left.view
-        if view != VIEWS[0] and len(app.screen_stack) == 1:
-            app.call_later(app.run_action, view)
+        app.filter_by(begun.filter)
+        if begun.view != VIEWS[0] and len(app.screen_stack) == 1:
+            app.call_later(app.run_action, begun.view)
 
     def take_hosts(self, table: HostTable) -> None:
         """Arrange the table of hosts as it was left, and note how it is left now."""
@@ -214,20 +244,22 @@ class Habits:
             self._hosts.rearrange(sort=self._left.hosts_sort, reverse=self._left.hosts_reverse)
 
     def session(self) -> Session | None:
-        """Where the dashboard stands; None before the first picture of a run."""
-        if self._left is None:
-            return None
+        """Where the dashboard was left: as before but for what was changed; None before the first picture of a run."""
+        return None if self._left is None else _with_changes(self._left, self._begun, self._standing())
+
+    def _standing(self) -> Session:
+        """Where the dashboard stands now."""
         open_views = {screen.view for screen in self._app.screen_stack if isinstance(screen, BaseScreen)}
         view = next((name for name in VIEWS[1:] if name in open_views), VIEWS[0])
         table, hosts = self._overview.table.view, self._hosts
         now = replace(
-            self._left,
+            self._begun,
             view=view,
             sort=table.sort,
             reverse=table.reverse,
             filter=self._app.picture.wanted,
             heat=self._app.heat_metric,
-            theme=self.theme or self._left.theme,
+            theme=self.theme or self._begun.theme,
         )
         if hosts is None:  # never opened
             return now
@@ -244,3 +276,10 @@ class Habits:
         if self._app._driver is not None:  # as Textual's own copy_to_clipboard does
             self._app._driver.write(sequence)
             self._app._driver.flush()
+
+
+def _with_changes(left: Session, begun: Session, now: Session) -> Session:
+    """`left` with what differs between the beginning and now: what only a preference has chosen is not kept."""
+    names = {each.name for each in fields(Session) if getattr(now, each.name) != getattr(begun, each.name)}
+    names |= {"sort", "reverse"} if names & {"sort", "reverse"} else set()  # they belong together
+    return replace(left, **{name: getattr(now, name) for name in names})

@@ -57,6 +57,12 @@ class Links:
         """The rank that the cursor of another view goes to; None for its worst one."""
         return None if self.chosen is None else self.current
 
+    @property
+    def has_worst_first(self) -> bool:
+        """Whether the overview's table has the worst rank in its first row."""
+        view = self._overview.table.view
+        return view.sort == "worst" and not view.reverse
+
     def choose(self, rank: int | None) -> None:
         """Choose a rank for all views, or with None the worst one."""
         self.chosen = self.under_cursor = rank
@@ -65,7 +71,9 @@ class Links:
         """Choose a host for all views: its current rank, else the one that is plotted; None: the worst rank."""
         if number is None:
             self.choose(None)
-        elif self.host_of(self.current) != number:
+        elif self.host_of(self.current) == number:
+            self.choose(self.current)
+        else:
             rank = plotted_rank(self._app.picture.snapshot, number)
             self.choose(self.chosen if rank is None else rank)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from textual.widgets._toast import Toast
 
 from ddpmon.snapshot import Finding
 from ddpmon.tui.preferences import UserCommand
@@ -214,6 +215,37 @@ def test_the_view_is_written_and_never_over_another_file(
     assert inside in written
     assert "write the view as" not in written
     assert ending != "csv" or len(written.splitlines()) == 9
+
+
+@pytest.mark.parametrize("key", ["s", "t"])
+def test_no_toast_is_in_a_picture_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        for number in (1, 2):
+            await watched.press("ctrl+s")
+            await watched.until_shown("write the view as")
+            await watched.press(key)
+            await watched.until_shown("written:")
+            assert len(list(tmp_path.iterdir())) == number
+
+    watch(Fixed(STRAGGLER), act, (80, 24))
+    assert not [path.name for path in tmp_path.iterdir() if "written" in path.read_text()]
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_what_was_copied_is_said_in_three_lines(width: int) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("y")
+        await watched.until_shown("copied: rank 5")
+        toast = watched.app.screen.query_one(Toast)
+        assert toast.content_size.height <= 3
+        await watched.press("5", "y")
+        await watched.until(lambda: len(watched.app.screen.query(Toast)) == 2)
+
+    watch(Fixed(STRAGGLER), act, (width, 30), interval=10)
 
 
 def test_w_without_a_past_asks_for_a_form_and_a_folder_that_takes_no_file_is_said(

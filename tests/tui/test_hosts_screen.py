@@ -111,6 +111,23 @@ def test_the_cursor_stays_on_its_host_when_another_gets_a_finding() -> None:
     watch(source, act, (120, 34))
 
 
+def test_a_host_that_is_opened_is_chosen() -> None:
+    source = Fixed(MANY)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("3 hosts")
+        await watched.press("3", "enter")
+        opened = watched.app.screen
+        assert isinstance(opened, HostScreen)
+        await watched.press("escape")
+        finding = Finding("disk_low", "warning", "/ckpt of node9 is nearly full.", nodes=("node9",))
+        source.shown = replace(MANY, findings=(finding,))
+        await watched.until(lambda: first(watched) == 9)
+        assert chosen(watched) == opened.number != 9
+
+    watch(source, act, (120, 34))
+
+
 def first(watched: Watched) -> int:
     assert isinstance(watched.app.screen, HostsScreen)
     return int(watched.app.screen.table.view.order[0])

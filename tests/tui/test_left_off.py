@@ -72,4 +72,21 @@ def test_metrics_the_order_of_the_hosts_and_the_theme_come_back() -> None:
         await watched.until(lambda: not watched.app.is_running)
 
     preferred = watch(Fixed(gpus), prefer, remembered={"r1": left}.get, theme="colour-blind", view="overview")
-    assert preferred.session == replace(left, view="overview"), "the hosts were not opened"
+    assert preferred.session == left, "the overview was a preference"
+
+
+def test_what_only_a_preference_has_chosen_is_not_where_one_left_off() -> None:
+    left = Session("hosts", "rank", True, "node0")
+    keys: tuple[str, ...] = ()
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("filter node1: ")
+        await watched.press(*keys, "q")
+        await watched.until(lambda: not watched.app.is_running)
+
+    chosen = {"view": "overview", "sort": "barrier", "filter": "node1"}
+    assert watch(Fixed(STRAGGLER), act, remembered={"r1": left}.get, **chosen).session == left
+    assert watch(Fixed(STRAGGLER), act, **chosen).session == Session()
+    keys = ("r", "escape", "5")
+    changed = Session("findings", "barrier", True, "")
+    assert watch(Fixed(STRAGGLER), act, remembered={"r1": left}.get, **chosen).session == changed

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from ddpmon.snapshot import Snapshot
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.widgets.virtual_table import VirtualTable
 from tests.tui.made_runs import Made, snapshot
@@ -130,3 +132,37 @@ def test_a_rank_that_no_reader_has_chosen_does_not_take_the_first_rows_away_when
         assert watched.rows()[-1] == first
 
     watch(source, act, (80, 24))
+
+
+@pytest.mark.parametrize(("view", "key", "back"), [("1", "O", 42), ("3", "C", 10)])
+def test_a_cursor_that_nobody_chose_stays_in_the_first_row_while_the_order_changes(
+    view: str, key: str, back: int
+) -> None:
+    source = Fixed(snapshot(Made(ranks=64, straggler=42)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press(view, key)
+        table = watched.app.screen.query_one(VirtualTable)
+        first = table.chosen
+        assert first is not None
+        source.shown = with_least(source.shown, first)
+        await watched.until(lambda: table.view.order[-1] == first)
+        assert table.view.top == table.view.cursor == 0
+        await watched.press("0")
+        assert table.chosen == back
+
+    watch(source, act, (120, 24))
+
+
+def with_least(shown: Snapshot, number: int) -> Snapshot:
+    """The picture with the least loss for the rank of this number, and the least CPU for the host."""
+    ranks = shown.ranks
+    assert ranks is not None
+    loss = ranks.loss.copy()
+    loss[number] = 0.0
+    nodes = [
+        replace(node, figures=msgspec.structs.replace(node.figures, cpu_pct=0.0)) if node.node == number else node
+        for node in shown.nodes
+    ]
+    return replace(shown, ranks=replace(ranks, loss=loss), nodes=tuple(nodes))

@@ -61,8 +61,10 @@ def test_a_rank_that_is_chosen_in_one_view_is_chosen_in_all() -> None:
     watch(Fixed(timed(SHOWN)), act, (160, 50))
 
 
-@pytest.mark.parametrize("keys", [(), ("G", "P"), ("P",), ("r",), ("slash", "2", "0", "enter"), ("G", "r", "0", "W")])
-def test_hosts_and_timeline_open_at_the_rank_under_the_cursor_whatever_the_order(keys: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "keys", [(), ("G", "P"), ("P", "g"), ("P",), ("r",), ("slash", "2", "0", "enter"), ("G", "r", "0", "W")]
+)
+def test_hosts_open_at_the_rank_under_the_cursor_and_the_timeline_at_the_chosen_one(keys: tuple[str, ...]) -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         await watched.press(*keys)
@@ -71,20 +73,41 @@ def test_hosts_and_timeline_open_at_the_rank_under_the_cursor_whatever_the_order
         await watched.press("3")
         assert isinstance(watched.app.screen, HostsScreen)
         assert watched.app.screen.table.chosen == rank // 8
+        chosen = watched.app.links.chosen
         await watched.press("2")
-        assert under_cursor(watched) == rank
+        worst = watched.app.screen.query_one(RankTable).view.order[0]
+        assert under_cursor(watched) == (worst if chosen is None else rank)
         await watched.press("1")
         assert under_cursor(watched) == rank
+        assert watched.app.links.chosen == chosen, "to open a view chooses no rank"
 
     watch(Fixed(snapshot(Made(ranks=64, straggler=42, per_node=8, gpu=True))), act, (160, 50))
 
 
-def test_the_cursor_does_not_leave_its_rank_while_the_order_changes() -> None:
+@pytest.mark.parametrize("keys", [("k",), ("g",), ("home",), ("enter", "escape"), ()])
+def test_a_move_to_the_row_where_the_cursor_is_chooses_the_rank_there(keys: tuple[str, ...]) -> None:
+    source = Fixed(snapshot(Made(ranks=8, straggler=5)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("+41 ms")
+        await watched.press(*keys)
+        if not keys:
+            await watched.pilot.click(watched.app.screen.query_one(RankTable), offset=(4, 2))
+        source.shown = snapshot(Made(ranks=8, straggler=5, lost=(7,)))
+        await watched.until(lambda: watched.rows()[0] == 7)
+        assert under_cursor(watched) == 5
+        await watched.press("0")
+        assert under_cursor(watched) == 7, "the worst again"
+
+    watch(source, act)
+
+
+def test_the_cursor_does_not_leave_a_chosen_rank_while_the_order_changes() -> None:
     source = Fixed(snapshot(Made(ranks=8, straggler=5, gpu=True)))
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
-        await watched.press("O")
+        await watched.press("O", "g")
         rank, first = under_cursor(watched), watched.rows()[0]
         assert rank == first
         ranks = source.shown.ranks
@@ -248,7 +271,7 @@ def test_esc_leaves_the_heat_map_and_then_drops_the_filter() -> None:
     watch(Fixed(SHOWN), act, (120, 34))
 
 
-@pytest.mark.parametrize("key", ["P", "L", "full_stop", "comma", "r", "0"])
+@pytest.mark.parametrize("key", ["P", "L", "full_stop", "comma", "r"])
 def test_the_cursor_follows_the_rank_in_every_sort(key: str) -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")

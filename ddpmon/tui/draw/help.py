@@ -21,7 +21,7 @@ WHY = (
 TABLE = (
     ("up down j k", "move the cursor; also page up, page down, home, end;  a click moves it, a double click opens"),
     (",  .", "sort by the column before, by the next one;  the column that sorts is always shown"),
-    ("0  r", "the worst first again;  reverse.  A click on a heading sorts, a second one reverses"),
+    ("0  r", "the worst first again, 0 once more: the cursor on the worst;  reverse.  A click on a heading sorts, too"),
 )
 FILTER = (
     (

@@ -118,12 +118,12 @@ class HostsScreen(HostReading):
             super().action_maximise()
 
     def follow(self) -> None:
-        """Put the cursor on the host of the rank that was chosen, or that a finding names; else on the worst host."""
+        """Put the cursor on the host of the rank under the cursor of the overview; of a calm first one on the worst."""
         links, picture = self.dashboard.links, self.picture
         rank = links.current
         host = links.host_of(rank)
         if host is not None:
-            is_worst = rank not in marked_ranks(picture.snapshot.findings)
+            is_worst = links.has_worst_first and rank not in marked_ranks(picture.snapshot.findings)
             is_worst |= host in self.table.arranged(picture, picture.wanted)[:1]
             self.table.hold(None if links.chosen is None and is_worst else host)
             self.query_one(LinkedText).hold(rank, seeks=links.chosen is not None)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class VirtualTable(Canvas, can_focus=True):
     """What the tables of ranks and of hosts share: rows are numbers in some order.
 
-    The cursor follows its row's number when rows are sorted again; until it is moved it stays on the worst, the first
-    row of the order `worst`.
+    The cursor follows the number that was chosen when rows are sorted again. Until one is chosen it stays on the first
+    row, whatever that shows; in the order `worst` that is the worst one.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -52,7 +52,6 @@ class VirtualTable(Canvas, can_focus=True):
         self.picture: ViewState | None = None
         self.view = TableView(np.zeros(0, dtype=np.int64))
         self._held: int | None = None
-        self._is_adopted = False  # whether the order has brought it under the cursor, and no reader
 
     def arranged(self, picture: ViewState, wanted: str) -> Ints:
         """The numbers that the filter `wanted` fits, first row first."""
@@ -74,18 +73,17 @@ class VirtualTable(Canvas, can_focus=True):
     def hold(self, number: int | None) -> None:
         """Put the cursor on a number, wherever its row is or will be; None: on the first row, whatever it shows."""
         if number != self._held:
-            self.keep(number)
+            self.adopt(number)
             if self.picture is not None:
                 self._settle(self.view.order)
 
     def keep(self, number: int | None) -> None:
         """Follow this number from now on."""
-        self._held, self._is_adopted = number, False
+        self._held = number
 
     def adopt(self, number: int | None) -> None:
-        """Follow a number that a new order has brought under the cursor."""
+        """Follow a number that was chosen elsewhere; None: the first row, whatever it shows."""
         self.keep(number)
-        self._is_adopted = True
 
     def line_of(self, number: int) -> int:
         """The number of the row that stands for a number."""
@@ -115,11 +113,6 @@ class VirtualTable(Canvas, can_focus=True):
         if self._held is not None:
             found = np.flatnonzero(order == self.line_of(self._held))
             row = int(found[0]) if len(found) else min(self.view.cursor, max(len(order) - 1, 0))
-            if self._is_adopted and row >= self._room and self.size.height:  # the first rows stay in sight
-                row = 0
-                self.adopt(int(order[0]))
-        elif len(order) and (self.view.sort != "worst" or self.view.reverse):
-            self.adopt(int(order[0]))
         self.view = replace(self.view, order=order, cursor=row, top=self._top(row, len(order)))
         if self.chosen != before:
             self.post_message(self.Moved())
@@ -163,16 +156,16 @@ class VirtualTable(Canvas, can_focus=True):
         self.action_move(pages * max(self._room - 1, 1))
 
     def action_first(self) -> None:
-        """Go to the first row, and stay on it whatever it shows."""
-        self.keep(None)
-        self._settle(self.view.order)
+        """Go to the first row."""
+        self.action_move(-len(self.view.order))
 
     def action_last(self) -> None:
         """Go to the last row."""
         self.action_move(len(self.view.order))
 
     def action_open(self) -> None:
-        """Open what is under the cursor."""
+        """Open what is under the cursor, which is chosen then."""
+        self.action_move(0)
         if self.chosen is not None:
             self.opened(self.chosen)
 
@@ -200,9 +193,14 @@ class VirtualTable(Canvas, can_focus=True):
         self.action_move(-3)
 
     def sort_by(self, key: str) -> None:
-        """Sort by a column; by the one that it is sorted by already, the other way round."""
-        again = key == self.view.sort and key != "worst"
-        self.rearrange(sort=key, reverse=not self.view.reverse if again else False)
+        """Sort by a column; by the one that it is sorted by already, the other way round.
+
+        The worst come first already: let go of what was chosen.
+        """
+        again = key == self.view.sort
+        if again and key == "worst" and not self.view.reverse:
+            self.keep(None)
+        self.rearrange(sort=key, reverse=again and key != "worst" and not self.view.reverse)
 
     def _sort_next(self, names: Sequence[str], step: int) -> None:
         place = names.index(self.view.sort) if self.view.sort in names else 0
@@ -326,12 +324,8 @@ class HostTable(VirtualTable):
         cast("WatchApp", self.app).links.choose_host(number)
 
     def adopt(self, number: int | None) -> None:
-        """Follow a host that a new order has brought under the cursor; nobody has chosen a rank of it."""
-        self._held, self._is_adopted = number, True
-
-    def action_first(self) -> None:
-        """Go to the first row, and hold on to its host."""
-        self.action_move(-len(self.view.order))
+        """Follow a host; the chosen rank stays as it is."""
+        self._held = number
 
     def arranged(self, picture: ViewState, wanted: str) -> Ints:
         """The node numbers in row order."""

@@ -101,7 +101,7 @@ def figures_line(snapshot: Snapshot) -> str:
 
 def _progress(snapshot: Snapshot) -> Iterator[str]:
     """How far the job is by its own count, its tokens, and where losses and samples are read; nothing if unknown."""
-    job, run = snapshot.job, snapshot.run
+    job, run = figures_now(snapshot), snapshot.run
     words = [progress_words(job), *([] if job.tokens_per_s is None else [f"{job.tokens_per_s:,.0f} tokens/s"])]
     if run is not None and run.loss_from:
         words += [f"loss: {run.loss_from}", f"samples: {run.samples_from}"]

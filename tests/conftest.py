@@ -93,3 +93,4 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 for _name in list(os.environ):
     if _name.startswith(_LAUNCHERS) or _name in _VARIABLES:
         del os.environ[_name]
+os.environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}  # whatever the terminal of the test run can

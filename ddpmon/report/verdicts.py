@@ -14,6 +14,7 @@ from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import CALM, SUSTAINED
 from ddpmon.format import count, plural
+from ddpmon.report.overdue import is_overdue, overdue_words
 from ddpmon.report.wording import does
 from ddpmon.run.recent import RECENT
 from ddpmon.snapshot import Finding, JobView, NodeView, Ranks, Snapshot, is_over
@@ -73,9 +74,13 @@ def is_past(snapshot: Snapshot) -> bool:
 
 
 def figures_now(snapshot: Snapshot) -> JobView:
-    """The job's figures; while no step finishes those of a step are unknown, and the last ones no longer hold."""
+    """The job's figures; while no step finishes those of a step are unknown, and the last ones no longer hold.
+
+    Once a step is overdue, what the run does in a second and how long it takes still are unknown.
+    """
     if not is_standing_still(snapshot):
-        return snapshot.job
+        is_old = is_overdue(snapshot)
+        return replace(snapshot.job, throughput=None, tokens_per_s=None, eta_s=None) if is_old else snapshot.job
     return replace(
         snapshot.job,
         step_ms=None,
@@ -224,6 +229,8 @@ def calm_sentence(snapshot: Snapshot) -> str:
         return f"waiting: no rank has reported yet (run found at {run.source}, {count(run.world_size)} ranks expected)"
     if any(pending.kind == "rank_failed" for pending in snapshot.pending):
         return "ranks have failed because another one had ended; which one is known within some seconds"
+    if overdue := overdue_words(snapshot):
+        return overdue
     if run.world_size == 1:
         return "there is only one rank, so there is nothing to compare it with"
     if unread := _unread(snapshot):
@@ -292,9 +299,9 @@ def is_reading(snapshot: Snapshot) -> bool:
 
 
 def is_even(snapshot: Snapshot) -> bool:
-    """Whether the calm sentence is good news: enough steps, and all ranks of a run in order work alike."""
+    """Whether the calm sentence is good news: enough steps, none overdue, and all ranks of a sound run work alike."""
     ranks, run = snapshot.ranks, snapshot.run
-    if ranks is None or run is None or not is_judged(snapshot):
+    if ranks is None or run is None or not is_judged(snapshot) or is_overdue(snapshot):
         return False
     spread, whole = spread_pct(ranks), bool(_compared(ranks).all()) and not _silent(snapshot)
     return run.state in ("running", "finished") and whole and spread is not None and spread <= CALM.uneven_pct

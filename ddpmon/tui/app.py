@@ -40,7 +40,7 @@ from ddpmon.tui.screens.rank_screen import RankScreen
 from ddpmon.tui.screens.run_screen import RunScreen
 from ddpmon.tui.screens.timeline_screen import TimelineScreen
 from ddpmon.tui.steady import steady
-from ddpmon.tui.terminal import SteadyDriver, TerminalBackground, is_remote, own_terminal
+from ddpmon.tui.terminal import SteadyDriver, TerminalBackground, has_few_colours, is_remote, own_terminal
 from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, THEMES, Look, make_look
 from ddpmon.tui.view_state import NOTHING_YET, ViewState, furthest
 from ddpmon.tui.widgets.virtual_table import RankTable
@@ -235,8 +235,8 @@ class WatchApp(OrderedKeys):
         self.redraw()
 
     def _make_look(self, theme: str) -> Look:
-        glyphs = self.preferences.glyphs
-        return make_look(colour=self._colour, ascii_only=glyphs == "ascii", theme=theme, braille=glyphs == "full")
+        few, kind = has_few_colours(self.console), self.preferences.glyphs
+        return make_look(colour=self._colour, few=few, ascii_only=kind == "ascii", theme=theme, braille=kind == "full")
 
     @property
     def asks_background(self) -> bool:

@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
+from rich.console import Console
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
@@ -119,6 +120,11 @@ def _replay(aside: IO[bytes]) -> None:
     size = aside.seek(0, os.SEEK_END)
     aside.seek(max(size - REPLAYED_BYTES, 0))
     os.write(2, aside.read())
+
+
+def has_few_colours(console: Console) -> bool:
+    """Whether the terminal has 16 colours, as far as its environment tells, such as the console of Linux."""
+    return console.color_system == "standard"
 
 
 def is_remote(environ: Mapping[str, str]) -> bool:

@@ -145,12 +145,21 @@ class Look:
 
 
 def make_look(
-    *, dark: bool = True, colour: bool = True, ascii_only: bool = False, theme: str = "", braille: bool = True
+    *,
+    dark: bool = True,
+    colour: bool = True,
+    few: bool = False,
+    ascii_only: bool = False,
+    theme: str = "",
+    braille: bool = True,
 ) -> Look:
-    """The look for a theme and a terminal; `theme` is the name of one in `THEMES`, else it is the dark or light one."""
+    """The look for a theme and a terminal; `theme` is the name of one in `THEMES`, else it is the dark or light one.
+
+    With `few` colours, 16, phases and levels have shades as in greys: most of their colours are the same there.
+    """
     palette = PALETTES.get(theme, DARK if dark else LIGHT)
     grey = not colour or palette is GREYS
-    glyphs = ASCII if ascii_only else MONO if grey else Glyphs()
+    glyphs = ASCII if ascii_only else MONO if grey or few else Glyphs()
     look = _coloured(palette, glyphs, ascii_only) if colour else _plain(glyphs, ascii_only)
     return replace(look, braille=braille and not ascii_only)
 

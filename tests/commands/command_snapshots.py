@@ -132,7 +132,7 @@ def snapshot(**changes: Any) -> Snapshot:
             step=1204,
             elapsed_s=751.5,
             source="tcp://127.0.0.1:29480",
-            step_age_s=3.2,
+            step_age_s=2.2,
         ),
         "coverage": Coverage(expected=2, reporting=2, oldest_age_s=0.5),
         "job": JobView(

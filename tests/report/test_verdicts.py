@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +21,9 @@ from ddpmon.report.verdicts import (
     marked_ranks,
     onsets,
 )
-from ddpmon.snapshot import Finding, NodeView, Snapshot
+from ddpmon.snapshot import Finding, Link, NodeView, Snapshot
 from ddpmon.tui.draw.findings import all_findings, one_line
+from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.view_state import NOTHING_YET, ViewState
 from tests.tui.made_runs import Made, snapshot
@@ -189,3 +191,45 @@ def test_an_information_marks_no_onset_on_the_axes() -> None:
     late = Finding("straggler", "warning", "rank 5 is late", (5,), since_step=90)
     assert onsets([note]) == []
     assert onsets([note, late]) == [90]
+
+
+def waited(seconds: float, **changes: Any) -> Snapshot:
+    """A healthy run with steps of 0.5 s whose last one ended so long ago."""
+    made = snapshot(Made())
+    job = replace(made.job, step_ms=503.0, throughput=510.0, tokens_per_s=9e4, eta_s=600.0, job_step=60, job_total=90)
+    return replace(made, job=job, **{"run": replace(made.run, step_age_s=seconds), **changes})  # type: ignore[type-var]
+
+
+def test_a_run_whose_next_step_is_overdue_is_not_called_healthy() -> None:
+    """Long before the finding: it had a tick and a throughput for the first ten seconds of a hang."""
+    soon, late = waited(2.9), waited(7.0)
+    assert is_even(soon)
+    assert calm_sentence(soon).startswith("healthy: ")
+    assert not is_even(late)
+    assert calm_sentence(late) == "no step for 7.0 s, usually 503 ms"
+    top = text_of([*verdict_lines(ViewState(late, COLOUR), 160), figures_line(ViewState(late, COLOUR), 200)])
+    assert top[0].rstrip() == " • no step for 7.0 s, usually 503 ms"
+    assert "last step 7.0 s ago" in top[1]
+    assert "503 ms/step" in top[1]
+    assert "510" not in top[1], "what the run does in a second is not that of now"
+    assert "left" not in top[1]
+    assert "510 samples/s" in text_of([figures_line(ViewState(soon, COLOUR), 200)])[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_said"),
+    [({}, True), ({"link": Link("silent", "no answer")}, False), ({"link": Link("gone", "no store")}, False)],
+)
+def test_only_of_a_run_that_is_heard_is_it_said_that_no_step_ends(changes: dict[str, Any], is_said: bool) -> None:
+    assert calm_sentence(waited(7.0, **changes)).startswith("no step for") is is_said
+
+
+def test_a_long_step_is_overdue_after_four_usual_ones_and_a_named_phase_is_told() -> None:
+    slow = replace(waited(7.0), job=replace(waited(7.0).job, step_ms=2000.0))
+    assert is_even(slow)
+    ranks = slow.ranks
+    assert ranks is not None
+    assert slow.run is not None
+    away = replace(ranks, phase=tuple("eval" if rank else "exposed" for rank in range(len(ranks))))
+    said = calm_sentence(replace(slow, ranks=away, run=replace(slow.run, step_age_s=8.1)))
+    assert said == "no step for 8.1 s, usually 2 s: 7 ranks are in eval"

@@ -149,3 +149,21 @@ def test_ranks_that_cannot_be_compared_are_not_among_the_others() -> None:
     assert row.others == pytest.approx(np.median(work[1:3]))
     none = replace(made, ranks=replace(made.ranks, lateness_ms=np.full(8, np.nan)))
     assert compare(none, [0]).others == 7
+
+
+def test_a_plot_of_the_run_stands_once_beside_and_below_ranks_whose_lateness_is_not_known() -> None:
+    """Of ranks that had restarted alone step time and loss were drawn at the right and once more below."""
+    made = snapshot(Made(ranks=16, per_node=8, gpu=True))
+    assert made.heat is not None
+    values = made.heat.values.copy()
+    values[:2] = np.nan
+    away = replace(made, heat=replace(made.heat, values=values))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("g", "m", "j", "m", "c")
+        await watched.until_shown("diff to rank")
+        for name in ("step time, ms", "loss", "samples/s"):
+            assert watched.text().count(f"─ {name}") == 1, name
+
+    watch(Fixed(away), act, (200, 60))

@@ -221,14 +221,17 @@ def test_the_view_is_written_and_never_over_another_file(
 def test_no_toast_is_in_a_picture_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.chdir(tmp_path)
 
+    async def write(watched: Watched, number: int) -> None:
+        await watched.press("ctrl+s")
+        await watched.until_shown("write the view as")
+        await watched.press(key)
+        await watched.until(lambda: len(list(tmp_path.iterdir())) == number)
+        await watched.until_shown("written:")
+
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         for number in (1, 2):
-            await watched.press("ctrl+s")
-            await watched.until_shown("write the view as")
-            await watched.press(key)
-            await watched.until_shown("written:")
-            assert len(list(tmp_path.iterdir())) == number
+            await write(watched, number)
 
     watch(Fixed(STRAGGLER), act, (80, 24))
     assert not [path.name for path in tmp_path.iterdir() if "written" in path.read_text()]

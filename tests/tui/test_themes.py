@@ -120,3 +120,21 @@ def test_with_a_theme_of_ones_own_the_terminal_is_not_asked() -> None:
         term.send(b"q")
         assert term.end() == 0
         assert b"\x1b]11;?" not in term.everything
+
+
+@pytest.mark.parametrize(("terminal", "is_shaded"), [("linux", True), ("xterm-256color", False)])
+def test_with_16_colours_shades_tell_phases_and_levels_apart(
+    terminal: str, is_shaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forward, backward and the wait were drawn in one grey on the console of Linux."""
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.delenv("COLORTERM")
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        assert ("░" in watched.text()) is is_shaded
+        glyphs = watched.app.picture.look.glyphs
+        assert (len(set(glyphs.phases)) == 5, len(set(glyphs.levels)) == 6) == (is_shaded, is_shaded)
+        assert watched.app.picture.look.accent.color is not None
+
+    watch(Fixed(STRAGGLER), act)

@@ -10,6 +10,7 @@ from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
+from ddpmon.report.overdue import is_overdue
 from ddpmon.report.past import kill_of
 from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, not_compared_words
 from ddpmon.shell_command import advice_text
@@ -163,12 +164,13 @@ def calm_style(snapshot: Snapshot, look: Look) -> tuple[str, Style]:
 def no_findings_for(snapshot: Snapshot, ranks: Sequence[int], look: Look, whose: str, *, well: bool) -> tuple[str, str]:
     """The sign and the words where there is no finding about a rank or a host with these ranks.
 
-    A tick where it is known to be well: not of ranks that cannot be compared with the others.
+    A tick where it is known to be well: not of ranks that cannot be compared with the others, and not while a step is
+    overdue.
     """
     if not is_judged(snapshot):
         return look.glyphs.note, "not enough evidence yet"
     alone = snapshot.run is not None and snapshot.run.world_size == 1
-    well = well and (alone or are_compared(snapshot, ranks))
+    well = well and not is_overdue(snapshot) and (alone or are_compared(snapshot, ranks))
     sign = look.glyphs.finished if well else look.glyphs.note
     return sign, not_compared_words(snapshot, ranks, whose) or f"no findings for this {whose}"
 

@@ -13,9 +13,9 @@ from rich.style import Style
 
 from ddpmon.format import age, count, figure, known, loss_words
 from ddpmon.report.job_progress import progress_words, throughput_unit
+from ddpmon.report.overdue import is_last_step_old
 from ddpmon.report.verdicts import figures_now
-from ddpmon.snapshot import Floats, JobView, Snapshot, is_over
-from ddpmon.tui.draw.header import LATE_WORD_S
+from ddpmon.snapshot import Floats, JobView, Snapshot
 from ddpmon.tui.lines import Line, fit, joined, width_of
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -81,7 +81,7 @@ def _figures(snapshot: Snapshot, look: Look, cells: int, width: int) -> list[Lin
     parts = [[Segment("step ", look.dim), _value(f"{count(step, look.unknown):>7}", look.strong, look)]]
     if words := progress_words(job, brief=width < PROGRESS):
         parts += [[Segment(words, look.text)]]
-    parts += [_last_step(snapshot, look)] if _is_overdue(snapshot) else []
+    parts += [_last_step(snapshot, look)] if is_last_step_old(snapshot) else []
 
     def course(name: str) -> Line:
         drawn = spark(getattr(series, name), cells, look) if series is not None and cells else ""
@@ -114,14 +114,6 @@ def _extras(job: JobView, look: Look) -> list[Line]:
     if known(job.sync_efficiency):
         parts += [[Segment("busy ", look.dim), Segment(f"{(job.sync_efficiency or 0.0) * 100:.0f} %", look.text)]]
     return parts
-
-
-def _is_overdue(snapshot: Snapshot) -> bool:
-    """Whether the next step should have ended by now: none is due once the run has ended."""
-    run = snapshot.run
-    if run is None or is_over(run.state) or run.step_age_s is None:
-        return False
-    return run.step_age_s > max(LATE_WORD_S, 3 * (snapshot.job.step_ms or 0.0) / 1e3)
 
 
 def _last_step(snapshot: Snapshot, look: Look) -> Line:

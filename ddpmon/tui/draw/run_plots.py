@@ -47,7 +47,7 @@ def plots_stacked(picture: ViewState, rank: int, width: int, height: int, *, lat
         curves = [curve for curve in curves if other is None or curve.name != other.name]
     if not curves:
         return fit_all([title("loss", "", width, picture.look)], width, height)
-    shown = curves[: max(1, min(len(curves), height // LEAST))]
+    shown = curves[: _many_below(curves, height)]
     lines: list[Line] = []
     for place, curve in enumerate(shown):
         lines += plot_lines(curve, width - 1, (height - len(lines)) // (len(shown) - place), picture.look)
@@ -81,6 +81,15 @@ def plots_below(picture: ViewState, width: int, height: int) -> list[Line]:
     return plots_stacked(picture, -1, width, height, lateness=False) if height >= LEAST else []
 
 
+def count_below(picture: ViewState, height: int) -> int:
+    """How many of the run's plots `plots_below` shows."""
+    return _many_below(_curves(picture, -1, lateness=False), height) if height >= LEAST else 0
+
+
+def _many_below(curves: Sequence[Curve], height: int) -> int:
+    return max(1, min(len(curves), height // LEAST))
+
+
 def latest_plot(picture: ViewState, width: int, height: int) -> list[Line]:
     """The lateness of the latest rank alone, or what takes its place; empty without room."""
     curve = next(_worst(picture), None) or _in_its_place(picture)
@@ -98,11 +107,14 @@ def marked_plots(picture: ViewState, ranks: Sequence[int], width: int, height: i
     return _in_rows(curves, width, height, picture.look)
 
 
-def run_plots(picture: ViewState, width: int, height: int) -> list[Line]:
-    """The run's plots beside each other, as many as are wide enough; empty without room."""
+def run_plots(picture: ViewState, width: int, height: int, shown: int = 0) -> list[Line]:
+    """The run's plots beside each other, as many as are wide enough; empty without room.
+
+    The first `shown` of them stand elsewhere on the screen.
+    """
     if height < LEAST or not fills_room(picture):
         return []
-    curves = _curves(picture, -1, lateness=False)[: max(width // HALF_LEAST, 1)]
+    curves = _curves(picture, -1, lateness=False)[shown:][: max(width // HALF_LEAST, 1)]
     return _beside(curves, width, height, picture.look) if curves else []
 
 

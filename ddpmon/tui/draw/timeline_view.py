@@ -215,30 +215,30 @@ def bucket_lines(
     """A row a bucket: its size, what it takes, and a bar whose exposed part is hatched.
 
     Without room for all of them the exposed ones come first, and `key` is named, which shows more. The title says
-    of whom and of when: the least of any rank, for the one that comes last waits for nobody.
+    of whom and of when, and what the shades mean: the least of any rank, for the one that comes last waits for nobody.
     """
     if buckets is None:
         off = "bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
         if info is not None and (info.bucket_detail or is_simulated(info)):
             off = "no bucket is known yet" if info.bucket_detail else "a simulated run has no bucket detail"
         return fit_all([title("buckets", "", width, look), *paragraph(off, " ", look.dim, width, look)], width, height)
-    hatched = "#" if look.ascii_only else EXPOSED
-    whose = f"least of any rank, steps {buckets.first_step:,}-{buckets.last_step:,}, ms, {hatched} exposed"
-    short = f"steps {buckets.first_step:,}-{buckets.last_step:,}, ms"
-    lines = [title("buckets", whose if len(whose) + len("buckets") + 6 <= width else short, width, look)]
+    full, hatched = ("=", "#") if look.ascii_only else (HIDDEN, EXPOSED)
+    steps, signs = f"steps {buckets.first_step:,}-{buckets.last_step:,}", f"{full} hidden, {hatched} exposed"
+    remarks = (f"least of any rank, {steps}, ms, {signs}", f"{steps}, ms, {signs}", f"{steps}, ms, {hatched} exposed")
+    fitting = (remark for remark in remarks if len(remark) + len("buckets") + 6 <= width)
+    lines = [title("buckets", next(fitting, f"ms, {signs}"), width, look)]
     most = max(float(np.nanmax(buckets.ms)), 1e-9)
     room = max(width - 26, 4)
     shown = len(buckets.ms) if len(buckets.ms) < height else max(height - 2, 0)
     bare_ms = np.nan_to_num(buckets.exposed_ms)
     for number in sorted(np.argsort(bare_ms <= 0, kind="stable")[:shown].tolist()):
         ms, exposed = float(buckets.ms[number]), float(bare_ms[number])
-        whole, bare = round(ms / most * room), round(exposed / most * room)
-        full = "=" if look.ascii_only else HIDDEN
+        whole, part = round(ms / most * room), round(exposed / most * room)
         lines.append(
             [
                 Segment(f" {number:>4} {buckets.sizes[number] / 2**20:>7.1f} MiB ", look.dim),
-                Segment(full * max(whole - bare, 0), look.line),
-                Segment(hatched * bare, look.accent),
+                Segment(full * max(whole - part, 0), look.line),
+                Segment(hatched * part, look.accent),
                 Segment(f" {figure(ms)}", look.text),
             ]
         )

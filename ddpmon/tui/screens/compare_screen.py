@@ -13,7 +13,7 @@ from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.peer_table import marked_lines, ranks_fitting, table_size
-from ddpmon.tui.draw.run_plots import marked_plots, plots_below, run_plots
+from ddpmon.tui.draw.run_plots import count_below, marked_plots, plots_below, run_plots
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_state import fills_room
@@ -75,17 +75,21 @@ class CompareScreen(ViewScreen):
         beside = fills and width - wide >= SIDE_LEAST
         wide, high = wide if beside else width, high if fills else height
         lines = marked_lines(self.picture.snapshot, here, wide, high, self.picture.look, findings)
+        shown = 0
         if beside:
-            side = self._beside_table(here, width - wide - 1, high)
+            side, shown = self._beside_table(here, width - wide - 1, high)
             lines = [[*line, Segment(" "), *other] for line, other in zip(lines, side, strict=True)]
-        below = marked_plots(self.picture, here, width, height - high) or run_plots(self.picture, width, height - high)
+        below = marked_plots(self.picture, here, width, height - high)
+        below = below or run_plots(self.picture, width, height - high, shown)
         self.shows_steps = beside or bool(below)
         return fit_all([*lines, *below], width, height)
 
-    def _beside_table(self, ranks: list[int], width: int, height: int) -> list[Line]:
-        """What stands beside the table of a wide terminal: the map of these ranks, and the run's plots."""
+    def _beside_table(self, ranks: list[int], width: int, height: int) -> tuple[list[Line], int]:
+        """What stands beside the table of a wide terminal: the map of these ranks, and plots of the run; how many."""
         lines = ranks_lines(self.picture, ranks, width, height)
-        return fit_all([*lines, *plots_below(self.picture, width, height - len(lines))], width, height)
+        room = height - len(lines)
+        drawn = fit_all([*lines, *plots_below(self.picture, width, room)], width, height)
+        return drawn, count_below(self.picture, room)
 
     def csv(self) -> str:
         """The figures of the compared ranks beside each other."""

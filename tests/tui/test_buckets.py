@@ -14,8 +14,8 @@ from tests.tui.test_drawing import LOOKS, text_of
     ("width", "said"),
     [
         (100, "least of any rank, steps 1,096-1,115, ms, █ hidden, ▒ exposed"),
-        (54, "steps 1,096-1,115, ms, █ hidden, ▒ exposed"),
-        (45, "steps 1,096-1,115, ms, ▒ exposed"),
+        (56, "steps 1,096-1,115, ms, █ hidden, ▒ exposed"),
+        (46, "steps 1,096-1,115, ms, ▒ exposed"),
         (40, "ms, █ hidden, ▒ exposed"),
     ],
 )

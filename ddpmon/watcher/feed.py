@@ -132,11 +132,11 @@ class Feed:
         Raises:
             StoreUnavailable: the store does not answer, or it has ended.
         """
-        run = self.run
+        run, is_usual = self.run, not self.unread_histories
         if self._ticks or run.info.world_size <= _HISTORIES_FIRST:
             self._read_histories(store)
         self._ticks += 1
-        self._is_turn = self._pace is None or self._pace.is_turn(counts=not self.unread_histories)
+        self._is_turn = self._pace is None or self._pace.is_turn(counts=is_usual)
         writers = self._due_writers(focus)
         self.read_at = time.monotonic()
         waiting = [*self._host_rows(store, writers)]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import deque
+from statistics import fmean
 from time import monotonic, process_time
 
-_SHARE = 0.045  # of a core: 5 % is the budget, and one turn may be dearer than those before it
+_SHARE = 0.045  # of a core, on average: 5 % is the budget, and turns to come may be dearer than those before
 # Ticks of a second. Not more: a rank that was heard a second before its turn must not look silent before the next one.
 _FEWEST, _MOST = 2, 3
-_LOOKED_BACK, _NEEDED = 5, 3  # turns: one alone may be that in which a view was opened. Chosen, not measured.
+_LOOKED_BACK, _NEEDED = 8, 3  # turns; those in which ranks come or go cost up to three times as much. Chosen.
 
 
 class Pace:
@@ -22,18 +22,20 @@ class Pace:
     def __init__(self) -> None:
         self._costs: deque[float] = deque(maxlen=_LOOKED_BACK)  # of the last turns, in ticks of one core
         self._ticks, self._every = 0, _FEWEST
+        self._is_usual = False  # whether all ticks of the turn under way cost what those to come will
         self._cpu_s, self._turned_at = process_time(), monotonic()
 
     def is_turn(self, *, counts: bool) -> bool:
-        """Whether this tick, which begins now, is a turn; `counts` says that it costs what those to come will."""
+        """Whether this tick, is a turn; `counts` says that what it has taken so far is what ticks to come will take."""
         self._ticks += 1
+        self._is_usual &= counts
         now, cpu_s = monotonic(), process_time()
         waited_s = now - self._turned_at
         if self._ticks < self._every and waited_s < self._every:
             return False
-        if counts and waited_s > 0.0:
+        if self._is_usual and waited_s > 0.0:
             self._costs.append((cpu_s - self._cpu_s) * self._ticks / waited_s)
-        self._ticks, self._cpu_s, self._turned_at = 0, cpu_s, now
-        is_dear = len(self._costs) >= _NEEDED and statistics.median(self._costs) > _SHARE * _FEWEST
+        self._ticks, self._cpu_s, self._turned_at, self._is_usual = 0, cpu_s, now, counts
+        is_dear = len(self._costs) >= _NEEDED and fmean(self._costs) > _SHARE * _FEWEST
         self._every = _MOST if is_dear else _FEWEST
         return True

@@ -92,7 +92,7 @@ def _since(finding: Finding, snapshot: Snapshot) -> tuple[str, str, str]:
     step = finding.since_step
     if step is None:
         return "", "", ""
-    ago = ago_words(seconds_since(snapshot, step), is_bound=finding.since_is_bound)
+    ago = "" if is_past(snapshot) else ago_words(seconds_since(snapshot, step), is_bound=finding.since_is_bound)
     since = f"since {'before ' if finding.since_is_bound else ''}step {count(step)}"
     return since, time_of_day(wall_of(snapshot, step)), ago
 

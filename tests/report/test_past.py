@@ -139,6 +139,7 @@ def test_a_run_that_is_over_is_told_in_the_past_in_all_views(
     assert ranks is not None
     head = " ".join(text_of(verdict_lines(picture, 160)))
     assert costs in head
+    assert (" ago" in head) is not bool(lead), "how long it has been going on is of interest while it does"
     assert f"→ {lead}check " in head
     narrow = " ".join(text_of(verdict_lines(picture, 80)))
     assert ("→ ssh node0" in narrow) is not bool(lead), "a command alone does not say that it is for another run"

@@ -1,13 +1,18 @@
-"""What each bucket takes: the words of its title, in as much room as there is."""
+"""What each bucket takes: its rows below the timeline, and the words of its title, in as much room as there is."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from ddpmon.snapshot import BucketView
+from ddpmon.snapshot import BucketView, Snapshot
 from ddpmon.tui.draw.timeline_view import bucket_lines
+from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
+from tests.tui.test_views import SHOWN, timed
+from tests.tui.watched import Fixed, Watched, watch
 
 
 @pytest.mark.parametrize(
@@ -25,3 +30,60 @@ def test_the_title_of_the_buckets_says_what_their_shades_mean(width: int, said: 
     assert text_of(bucket_lines(buckets, width, 6, LOOKS["colour"]))[0].rstrip(" ─").endswith(f"─ {said}")
     in_ascii = said.replace("█", "=").replace("▒", "#")
     assert text_of(bucket_lines(buckets, width, 6, LOOKS["ascii"]))[0].rstrip(" -").endswith(f"- {in_ascii}")
+
+
+def with_buckets(count: int) -> Snapshot:
+    """A run of 4 ranks with so many buckets, of which the last one is exposed."""
+    ms, exposed = np.full(count, 2.0), np.zeros(count)
+    exposed[-1] = 1.5
+    made = timed(snapshot(Made(ranks=4)), buckets=True)
+    assert made.timeline is not None
+    view = BucketView((25 << 20,) * count, ms, exposed, 684, 703)
+    return replace(made, timeline=replace(made.timeline, buckets=view))
+
+
+def test_all_buckets_have_their_rows_up_to_half_of_the_height() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("2")
+        await watched.until_shown("─ buckets")
+        assert watched.text().count(" 25.0 MiB ") == 20
+        assert "more bucket" not in watched.text()
+        assert "v buckets" not in watched.text()
+
+    watch(Fixed(with_buckets(20)), act, (160, 50))
+
+
+def test_without_room_the_exposed_bucket_is_shown_and_the_key_that_shows_all() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("2")
+        await watched.until_shown("more buckets: v")
+        assert "   29    25.0 MiB " in watched.text()
+        assert "▒" in watched.text()
+        assert "v buckets" in watched.text()
+        await watched.press("v")
+        await watched.until(lambda: watched.text().count(" 25.0 MiB ") == 30)
+        assert "more bucket" not in watched.text()
+        await watched.press("v")
+        await watched.until_shown("─ ranks")
+
+    watch(Fixed(with_buckets(30)), act, (160, 50))
+
+
+@pytest.mark.parametrize(("size", "offered"), [((160, 50), False), ((80, 24), True)])
+def test_the_key_of_the_buckets_is_offered_where_it_does_something(size: tuple[int, int], offered: bool) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("2")
+        await watched.until_shown("all-reduce")
+        assert ("v buckets" in watched.text().split("\n")[-1]) == offered
+        before = watched.text().count("─ ranks"), watched.text().count("─ buckets")
+        await watched.press("v")
+        now = watched.text().count("─ ranks"), watched.text().count("─ buckets")
+        keys = watched.text().split("\n")[-1]
+        assert (now, "v ranks" in keys, "enter rank" in keys) == (
+            ((0, 1), True, False) if offered else (before, False, True)
+        )
+
+    watch(Fixed(timed(SHOWN, buckets=True)), act, size)

@@ -10,14 +10,14 @@ import pytest
 
 from ddpmon.diagnose.alert import Severity
 from ddpmon.simulate.plan import Plan
-from ddpmon.snapshot import BucketView, Finding, Link, MarkView, ReplayView, RunState, Snapshot, Timeline
+from ddpmon.snapshot import Finding, Link, MarkView, ReplayView, RunState, Timeline
 from ddpmon.tui.draw.plot import GUTTER
 from ddpmon.tui.draw.timeline_view import timeline_lines
 from ddpmon.tui.screens.timeline_screen import TimelineScreen
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from tests.recording.made_recordings import simulated
-from tests.tui.made_runs import HANG, Made, snapshot
+from tests.tui.made_runs import HANG, snapshot
 from tests.tui.test_drawing import text_of
 from tests.tui.test_views import LATE, MADE, SHOWN, made_timeline, timed
 from tests.tui.watched import Fixed, Watched, watch
@@ -338,63 +338,6 @@ def test_one_long_stall_leaves_the_other_steps_of_its_row_their_room(height: int
     assert "15k┤" not in text
     assert any("▴" in line[15 + GUTTER :] for line in lines), "over its step"
     assert "500┤" in text or "400┤" in text, "a loss is never cut"
-
-
-def with_buckets(count: int) -> Snapshot:
-    """A run of 4 ranks with so many buckets, of which the last one is exposed."""
-    ms, exposed = np.full(count, 2.0), np.zeros(count)
-    exposed[-1] = 1.5
-    made = timed(snapshot(Made(ranks=4)), buckets=True)
-    assert made.timeline is not None
-    view = BucketView((25 << 20,) * count, ms, exposed, 684, 703)
-    return replace(made, timeline=replace(made.timeline, buckets=view))
-
-
-def test_all_buckets_have_their_rows_up_to_half_of_the_height() -> None:
-    async def act(watched: Watched) -> None:
-        await watched.until_shown("RUNNING")
-        await watched.press("2")
-        await watched.until_shown("─ buckets")
-        assert watched.text().count(" 25.0 MiB ") == 20
-        assert "more bucket" not in watched.text()
-        assert "v buckets" not in watched.text()
-
-    watch(Fixed(with_buckets(20)), act, (160, 50))
-
-
-def test_without_room_the_exposed_bucket_is_shown_and_the_key_that_shows_all() -> None:
-    async def act(watched: Watched) -> None:
-        await watched.until_shown("RUNNING")
-        await watched.press("2")
-        await watched.until_shown("more buckets: v")
-        assert "   29    25.0 MiB " in watched.text()
-        assert "▒" in watched.text()
-        assert "v buckets" in watched.text()
-        await watched.press("v")
-        await watched.until(lambda: watched.text().count(" 25.0 MiB ") == 30)
-        assert "more bucket" not in watched.text()
-        await watched.press("v")
-        await watched.until_shown("─ ranks")
-
-    watch(Fixed(with_buckets(30)), act, (160, 50))
-
-
-@pytest.mark.parametrize(("size", "offered"), [((160, 50), False), ((80, 24), True)])
-def test_the_key_of_the_buckets_is_offered_where_it_does_something(size: tuple[int, int], offered: bool) -> None:
-    async def act(watched: Watched) -> None:
-        await watched.until_shown("RUNNING")
-        await watched.press("2")
-        await watched.until_shown("all-reduce")
-        assert ("v buckets" in watched.text().split("\n")[-1]) == offered
-        before = watched.text().count("─ ranks"), watched.text().count("─ buckets")
-        await watched.press("v")
-        now = watched.text().count("─ ranks"), watched.text().count("─ buckets")
-        keys = watched.text().split("\n")[-1]
-        assert (now, "v ranks" in keys, "enter rank" in keys) == (
-            ((0, 1), True, False) if offered else (before, False, True)
-        )
-
-    watch(Fixed(timed(SHOWN, buckets=True)), act, size)
 
 
 @pytest.mark.parametrize("width", [80, 160])

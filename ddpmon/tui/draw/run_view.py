@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.segment import Segment
 
 from ddpmon.report.run_about import Section, about
@@ -17,9 +19,9 @@ HOURS = "used and lost"  # what the name of the section of hours ends in
 WATCHING = "store and watching"  # stands in the column that is shorter without it
 
 
-def run_lines(picture: ViewState, width: int) -> list[Line]:
-    """All sections, as many lines as it takes, in wide terminals in two columns."""
-    look, sections = picture.look, about(picture.snapshot)
+def run_lines(picture: ViewState, width: int, own_cost: str = "") -> list[Line]:
+    """All sections, as many lines as it takes, in wide terminals in two columns; `own_cost` is the dashboard's."""
+    look, sections = picture.look, [_with_own_cost(section, own_cost) for section in about(picture.snapshot)]
     if not sections:
         waiting = picture.snapshot.link.message or "no run has been read yet"
         return [fit([Segment(f" {look.clean(waiting)}", look.dim)], width)]
@@ -37,6 +39,12 @@ def run_lines(picture: ViewState, width: int) -> list[Line]:
     return [
         [*fit(one, half), Segment(" "), *fit(other, width - half - 1)] for one, other in zip(left, right, strict=True)
     ]
+
+
+def _with_own_cost(section: Section, own_cost: str) -> Section:
+    """The section on watching with what the dashboard itself takes."""
+    is_due = own_cost and section.name == WATCHING
+    return replace(section, pairs=[*section.pairs, ("dashboard", own_cost)]) if is_due else section
 
 
 def _section(section: Section, width: int, look: Look) -> list[Line]:

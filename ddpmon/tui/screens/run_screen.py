@@ -10,6 +10,7 @@ from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.run_plots import run_plots
 from ddpmon.tui.draw.run_view import run_lines
 from ddpmon.tui.lines import Line
+from ddpmon.tui.own_cost import OwnCost
 from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_tables import TableName, run_csv
 from ddpmon.tui.widgets.canvas import Canvas, ScrollText
@@ -23,6 +24,10 @@ class RunScreen(ViewScreen):
 
     _count = 0  # lines that were drawn last
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._own = OwnCost()
+
     def compose(self) -> ComposeResult:
         """Header, the sections, the keys."""
         yield Canvas(self.head, id="head")
@@ -30,7 +35,7 @@ class RunScreen(ViewScreen):
         yield self.foot()
 
     def _lines(self, width: int) -> list[Line]:
-        lines = run_lines(self.picture, width)
+        lines = run_lines(self.picture, width, self._own.words())
         plots = run_plots(self.picture, width, self.query_one(ScrollText).size.height - len(lines))
         self._count, self.shows_steps = len(lines) + len(plots), bool(plots)
         return [*lines, *plots]

@@ -1,0 +1,29 @@
+"""The view of the run says what the dashboard itself takes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.watched import Fixed, Watched, watch
+
+
+@pytest.mark.parametrize("size", [(80, 50), (160, 50)])
+def test_the_run_says_what_the_dashboard_takes(size: tuple[int, int]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("4")
+        await watched.until(lambda: _said(watched) is not None)
+        found = _said(watched)
+        assert found is not None
+        share, megabytes = float(found[1]), float(found[2])
+        assert share >= 0.0
+        assert megabytes > 10, "a Python with Textual has more"
+
+    watch(Fixed(snapshot(Made(ranks=4))), act, size)
+
+
+def _said(watched: Watched) -> re.Match[str] | None:
+    return re.search(r"dashboard +(\d+\.\d) % of a core, (\d+) MB", watched.text())

@@ -165,15 +165,6 @@ def test_a_faint_grid_line_at_each_tick_and_hatching_between_the_line_and_0() ->
         assert plain == filled, "without colour the hatching would look like the line"
 
 
-def test_nothing_is_hatched_where_the_axis_does_not_reach_down_to_0() -> None:
-    memory = Curve("torch memory", "", np.arange(50.0), np.linspace(43.0, 44.0, 50))
-    plain, filled = (
-        text_of(plot_lines(replace(memory, is_filled=whether), 47, 10, COLOUR)) for whether in (False, True)
-    )
-    assert not plain[-2].startswith("  0"), "the axis is cut"
-    assert plain == filled
-
-
 def test_a_value_at_a_tick_lies_on_its_grid_line() -> None:
     steady = Curve("late", "", np.arange(50.0), np.where(np.arange(50) < 25, 0.0, 100.0), floor=0.0)
     for height in (5, 6, 9, 14):

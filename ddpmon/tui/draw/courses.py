@@ -201,7 +201,7 @@ def _curve(course: Course, metric: Metric, span: Span) -> Curve:
     others = course.others[:, seen] * metric.factor
     low, high = (others[0], others[2]) if len(others) else (None, None)
     floor, own = 0.0 if metric.from_zero else None, course.own[seen] * metric.factor
-    return Curve("", "", step[seen], own, low, high, span, floor=floor, is_filled=low is None)
+    return Curve("", "", step[seen], own, low, high, span, floor=floor, is_filled=True)
 
 
 def _within_steps(step: Ints) -> Floats:

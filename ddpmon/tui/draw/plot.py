@@ -92,7 +92,7 @@ class Curve:
         ceiling: the axis reaches up to this at least.
         onsets: steps that are marked on the axis.
         times: steps with their times of day, the one that matters most first; they stand where there is room.
-        is_filled: the area between the line and 0 is hatched, where the axis has a 0.
+        is_filled: the area between the line and 0 is hatched.
         is_cut: the values are durations in ms, and the axis may end below a few that are far above all others.
     """
 
@@ -244,8 +244,7 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: 
         under, _ = edge_in_columns(curve.step, curve.low, dots, span)
         _, over = edge_in_columns(curve.step, curve.high, dots, span)
         band = _normal(under, scale), _normal(over, scale)
-    has_area = curve.is_filled and scale.low <= 0.0 <= scale.high
-    zero = _normal(np.array([0.0]), scale)[0] if has_area else None
+    zero = _normal(np.array([0.0]), scale).clip(0.0, 1.0)[0] if curve.is_filled else None
     if look.ascii_only:
         cells = _ascii(line, band or spread, rows)
     else:

@@ -76,13 +76,13 @@ def test_a_click_behind_keys_that_are_held_back_takes_its_turn() -> None:
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
+        await settle(watched)
         table = watched.app.screen.query_one(RankTable)
         x, y = table.region.x + 10, table.region.y + HEAD + 1
         send(watched, "/rank=3,4,5\n")
         for kind in (MouseDown, MouseUp):
             watched.app.post_message(kind(None, x, y, 0, 0, 1, False, False, False, x, y))
         await watched.until(lambda: watched.rows() == [5, 3, 4])
-        await settle(watched)
-        assert table.rank == 3
+        await watched.until(lambda: table.rank == 3)
 
     watch(Fixed(STRAGGLER), act)

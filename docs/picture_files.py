@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+os.environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}  # pictures have all colours, wherever they are made
 CONVERTER = "rsvg-convert"  # Debian's librsvg2-bin
 _ELSEWHERE = "import socket; socket.gethostname = lambda: 'elsewhere'; from ddpmon.cli import main; main()"
 _TEXT = re.compile(r'<text class="([^"]*)" x="([\d.]+)" (y="[\d.]+") textLength="([\d.]+)"([^>]*)>([^<]*)</text>')

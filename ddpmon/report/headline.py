@@ -60,9 +60,8 @@ def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator
 
 def _short(finding: Finding, snapshot: Snapshot, what: str) -> Iterator[list[str]]:
     """For 80 columns without the GPU, then without the host; for the narrowest without the onset and the phase."""
-    step, cost, whole = finding.since_step, _cost(finding, snapshot), _who(finding, snapshot, " ")
-    seconds = None if step is None else seconds_since(snapshot, step)
-    lasted = lasting(seconds, is_bound=finding.since_is_bound)
+    cost, whole = _cost(finding, snapshot), _who(finding, snapshot, " ")
+    lasted = lasting(_going_on_s(finding, snapshot), is_bound=finding.since_is_bound)
     when = _since(finding, snapshot)[0].removeprefix("since ") + (f" ({lasted})" if lasted else "")
     who = format_ranks(finding.ranks) if finding.ranks else whole
     less = what.removeprefix("late ")
@@ -92,9 +91,15 @@ def _since(finding: Finding, snapshot: Snapshot) -> tuple[str, str, str]:
     step = finding.since_step
     if step is None:
         return "", "", ""
-    ago = "" if is_past(snapshot) else ago_words(seconds_since(snapshot, step), is_bound=finding.since_is_bound)
+    ago = ago_words(_going_on_s(finding, snapshot), is_bound=finding.since_is_bound)
     since = f"since {'before ' if finding.since_is_bound else ''}step {count(step)}"
     return since, time_of_day(wall_of(snapshot, step)), ago
+
+
+def _going_on_s(finding: Finding, snapshot: Snapshot) -> float | None:
+    """For how many seconds it has been going on; None where that is not known, and in a run that is over."""
+    step = finding.since_step
+    return None if step is None or is_past(snapshot) else seconds_since(snapshot, step)
 
 
 def _cost(finding: Finding, snapshot: Snapshot) -> str:

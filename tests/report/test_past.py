@@ -144,6 +144,7 @@ def test_a_run_that_is_over_is_told_in_the_past_in_all_views(
     narrow = " ".join(text_of(verdict_lines(picture, 80)))
     assert ("→ ssh node0" in narrow) is not bool(lead), "a command alone does not say that it is for another run"
     assert f"→ {lead}" in narrow
+    assert ("step 60 (" in narrow) is not bool(lead)
     assert "a day" not in narrow + str(rows(found, shown)) or not lead
     assert f"─ {when} ─" in text_of(list_lines(picture, shown.findings, TableView(np.arange(1)), 80, 5))[0]
     where = "last seen in backward" if lead else "running in backward"

@@ -39,7 +39,7 @@ class Recent:
         return row_medians(self._newest(("work",), rows)[0])
 
     def _take(self, rows: I64) -> None:
-        """Work out the figures of these ranks anew."""
+        """Work out the figures of these ranks again."""
         waits_apart = not self._rings.is_nothing("barrier")
         names = [name for name in _COLUMNS if name != "wait" or waits_apart]
         for name, values in zip(names, self._newest(names, rows), strict=True):

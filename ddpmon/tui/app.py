@@ -60,7 +60,8 @@ class WatchApp(OrderedKeys):
         remembered: where a dashboard on the run of this id stood when it was left, None if none did.
 
     Attributes:
-        session: where this one stood when it was left; None until then. shown: what is drawn, with exact figures.
+        session: where this one stood when it was left; None until then.
+        shown: what is drawn, with exact figures.
     """
 
     TITLE = "ddpmon"

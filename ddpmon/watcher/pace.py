@@ -26,7 +26,7 @@ class Pace:
         self._cpu_s, self._turned_at = process_time(), monotonic()
 
     def is_turn(self, *, counts: bool) -> bool:
-        """Whether this tick, is a turn; `counts` says that what it has taken so far is what ticks to come will take."""
+        """Whether this tick is a turn; `counts` is whether reading it so far has cost what later ticks will cost."""
         self._ticks += 1
         self._is_usual &= counts
         now, cpu_s = monotonic(), process_time()

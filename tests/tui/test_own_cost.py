@@ -18,12 +18,10 @@ def test_the_run_says_what_the_dashboard_takes(size: tuple[int, int]) -> None:
         await watched.until(lambda: _said(watched) is not None)
         found = _said(watched)
         assert found is not None
-        share, megabytes = float(found[1]), float(found[2])
-        assert share >= 0.0
-        assert megabytes > 10, "a Python with Textual has more"
+        assert float(found[1]) > 10, "a Python with Textual has more megabytes"
 
     watch(Fixed(snapshot(Made(ranks=4))), act, size)
 
 
 def _said(watched: Watched) -> re.Match[str] | None:
-    return re.search(r"dashboard +(\d+\.\d) % of a core, (\d+) MB", watched.text())
+    return re.search(r"dashboard +\d+\.\d % of a core, (\d+) MB", watched.text())

@@ -342,7 +342,7 @@ def test_one_long_stall_leaves_the_other_steps_of_its_row_their_room(height: int
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_axis_of_the_timeline_marks_the_onset_and_times_stand_over_their_step(width: int) -> None:
-    """Only the words over the axis told of the verdict's onset; a time of day began at its step, as if later."""
+    """The onset was named above the axis only, and a time of day stood to the right of its step."""
     made = timed(replace(SHOWN, findings=(replace(LATE, since_step=820),)))
     axis = text_of(timeline_lines(ViewState(made, make_look()), width, 24))[-1]
     first, last = axis.index("step"), len(axis.rstrip()) - 1

@@ -43,8 +43,10 @@ class OrderedKeys(App[None]):
     async def _handle_held(self) -> None:
         """Handle what is held back, one after the other."""
         try:
-            while self._held and self.is_running:
+            while self._held:
                 await self._become_quiet()
+                if not (self.is_running and self.screen_stack):  # it is closing: nothing is left that could be meant
+                    break
                 await super().on_event(self._held.popleft())
         except Exception as error:  # what Textual does in its own tasks: it ends with the traceback
             self._handle_exception(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.widgets import Input
@@ -86,4 +88,19 @@ def test_a_click_behind_keys_that_are_held_back_takes_its_turn() -> None:
         await watched.until(lambda: table.rank == 3)
 
     # No notice that the store is slow, which would move the table by a line, however busy this machine is.
-    watch(Fixed(STRAGGLER), act, interval=10)
+    watch(Fixed(STRAGGLER), act, interval=600)
+
+
+@pytest.mark.parametrize("turns", range(10))
+def test_clicks_that_wait_for_their_turn_while_the_dashboard_closes_are_dropped(turns: int) -> None:
+    """Some turns of the event loop after a key they met an app without a screen: it ended with a traceback."""
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        send(watched, "/3")
+        for _ in range(3):
+            watched.app.post_message(MouseDown(None, 10, 6, 0, 0, 1, False, False, False, 10, 6))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    watch(Fixed(STRAGGLER), act)

@@ -30,6 +30,7 @@ class Fixed:
         self.focus: int | None = None
         self.metric: Metric = "lateness"
         self.ticks = 0
+        self.taken_monotonic = time.monotonic()
         self.closed = threading.Event()
         self.answering = threading.Event()
         self.answering.set()
@@ -37,11 +38,13 @@ class Fixed:
     def tick(self) -> Snapshot:
         self.answering.wait(30)
         self.ticks += 1
-        return replace(self.rebuild(), taken_monotonic=time.monotonic())
+        self.taken_monotonic = time.monotonic()
+        return self.rebuild()
 
     def rebuild(self) -> Snapshot:
         made = snapshot(Made(ranks=8, straggler=5, focus=self.focus, gpu=_has_gpus(self.shown)))
-        return replace(self.shown, detail=made.detail if self.focus is not None else None)
+        detail = made.detail if self.focus is not None else None
+        return replace(self.shown, detail=detail, taken_monotonic=self.taken_monotonic)
 
     def close(self) -> None:
         self.closed.set()

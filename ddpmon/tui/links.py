@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.host_courses import plotted_rank
 from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.screens.compare_screen import CompareScreen
+from ddpmon.tui.screens.findings_screen import FindingsScreen
 from ddpmon.tui.screens.host_screens import HostScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank_screen import Plotted, RankScreen
@@ -90,6 +92,14 @@ class Links:
         else:
             self._overview.table.hold(rank)
             self._app.push_screen(HostScreen(number))
+
+    def open_finding(self, finding: Finding) -> None:
+        """Open the list of findings with the cursor on this one; say so where the filter hides it."""
+        if finding not in self._app.picture.found:
+            self._app.habits.say("the filter hides this finding")
+            return
+        cast("FindingsScreen", self._app.get_screen("findings")).sought = finding
+        self._app.action_findings()
 
     def host_of(self, rank: int | None) -> int | None:
         """The number of the host that a rank runs on, None where that is not known."""

@@ -87,6 +87,31 @@ def test_a_moment_that_arrives_in_one_packet_is_gone_to(recorded: Path) -> None:
     watch(Replay(recorded), act)
 
 
+def test_a_click_on_the_timeline_goes_to_the_step_that_is_drawn_there(recorded: Path) -> None:
+    async def act(watched: Watched) -> None:
+        def step() -> int:
+            run = watched.app.picture.snapshot.run
+            assert run is not None
+            assert run.step is not None
+            return run.step
+
+        await watched.until_shown("REPLAY running")
+        end = step()
+        await watched.press("2")
+        await watched.until_shown("─ timeline")
+        rows = watched.app.screen.query_one("#timeline").region
+        for share in (2, 3):
+            before, column = step(), rows.x + rows.width // share
+            await watched.pilot.click(offset=(column, rows.y + 3))
+            await watched.until(lambda: step() < before)  # noqa: B023
+            bar = watched.app.picture.look.glyphs.bar
+            await watched.until(lambda: watched.text().split("\n")[rows.y + 3][column] == bar)  # noqa: B023
+        await watched.press("end")
+        await watched.until(lambda: step() == end)
+
+    watch(Replay(recorded), act)
+
+
 def test_end_is_live_at_once_whatever_was_asked_before() -> None:
     recorder = Recorder(None)
     with simulated(PLAN, recorder) as run:

@@ -29,25 +29,39 @@ DETAILS = 2  # figures behind what a finding is
 LEAST_ROWS = 3  # of a finding in full: its sentence, its facts, an empty line
 
 
+Owned = tuple[Line, Finding | None]  # a line, and the finding that it is about
+
+
 def finding_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     """All findings in full where there is room for that, else those besides the headline, one line each."""
+    return fit_all([line for line, _ in _panel(picture, width, height)], width, height)
+
+
+def finding_at(picture: ViewState, width: int, height: int, y: int) -> Finding | None:
+    """The finding that `finding_lines` draws in line `y`; None for a title and an empty line."""
+    rows = _panel(picture, width, height)[:height]
+    return rows[y][1] if 0 <= y < len(rows) else None
+
+
+def _panel(picture: ViewState, width: int, height: int) -> list[Owned]:
     look, findings = picture.look, picture.snapshot.findings
-    full = all_findings(picture, width)[1:] if LEAST_ROWS * len(findings) < height else []
+    full = _in_turn(picture, width)[1:] if LEAST_ROWS * len(findings) < height else []
     if full and len(full) < height:
-        return fit_all([title("findings", _count(picture), width, look), *full], width, height)
+        return [(title("findings", _count(picture), width, look), None), *full]
     first = headline(findings)
     rest = [finding for finding in findings if finding is not first]
     if first is not None and not rest:
         advice = _paragraph(_advice(first, picture), width, look.text)
-        return fit_all([title("what to do", "", width, look), *advice], width, height)
+        return [(title("what to do", "", width, look), None), *((line, first) for line in advice)]
     room = height - 1
     shown = rest if len(rest) <= room else rest[: max(room - 1, 0)]
     columns = Columns.of(shown, look)
     name = ", ".join(filter(None, ["also found", _count(picture)]))
-    lines = [title(name, columns.heading, width, look), *(one_line(each, width, look, columns) for each in shown)]
+    rows: list[Owned] = [(title(name, columns.heading, width, look), None)]
+    rows += [(one_line(each, width, look, columns), each) for each in shown]
     if len(rest) > len(shown):
-        lines.append([Segment(f"{INDENT}{_left_out(rest, shown)}  [5]", look.dim)])
-    return fit_all(lines, width, height)
+        rows.append(([Segment(f"{INDENT}{_left_out(rest, shown)}  [5]", look.dim)], None))
+    return rows
 
 
 def _left_out(rest: list[Finding], shown: list[Finding]) -> str:
@@ -158,17 +172,21 @@ def _cost(finding: Finding, look: Look) -> str:
 
 def all_findings(picture: ViewState, width: int) -> list[Line]:
     """Every finding in full; what is over comes last, dim. As many lines as it takes."""
+    return [line for line, _ in _in_turn(picture, width)]
+
+
+def _in_turn(picture: ViewState, width: int) -> list[Owned]:
     look, snapshot = picture.look, picture.snapshot
-    lines: list[Line] = [[Segment("")]]
+    rows: list[Owned] = [([Segment("")], None)]
     if not firing(snapshot.findings):
         glyph, style = calm_style(snapshot, look)
-        lines += [*_paragraph(look.clean(nothing_found(snapshot)), width, style, f" {glyph} "), []]
-    ordered = sorted(snapshot.findings, key=lambda finding: finding.cleared_at_step is not None)
-    for finding in ordered:
-        lines += [*_in_full(finding, picture, width), []]
+        calm = _paragraph(look.clean(nothing_found(snapshot)), width, style, f" {glyph} ")
+        rows += [(line, None) for line in (*calm, [])]
+    for finding in sorted(snapshot.findings, key=lambda finding: finding.cleared_at_step is not None):
+        rows += [*((line, finding) for line in _in_full(finding, picture, width)), ([], None)]
     for text in snapshot.notices:
-        lines += _paragraph(look.clean(text), width, look.dim, f" {look.glyphs.note} ")
-    return [fit(line, width) for line in lines]
+        rows += [(line, None) for line in _paragraph(look.clean(text), width, look.dim, f" {look.glyphs.note} ")]
+    return [(fit(line, width), finding) for line, finding in rows]
 
 
 def _in_full(finding: Finding, picture: ViewState, width: int) -> list[Line]:

@@ -45,9 +45,10 @@ KEYS_OF: Mapping[str, Pairs] = {
         ("tab", "to the heat-map, where the arrow keys name a cell and enter shows a host's ranks, or opens the rank"),
         ("v", "the next metric of the heat-map: work, wait, input, all-reduce, GPU, loss"),
         ("esc", "all panels again;  from the heat-map to the table;  all ranks"),
+        ("click", "on a finding: its evidence;  a double click on a plot: the rank that it is about, in detail"),
     ),
     "timeline": (
-        ("[ ]  { }", "move the cursor by a step, by a minute"),
+        ("[ ]  { }", "move the cursor by a step, by a minute;  a click goes to the step that is drawn there"),
         ("enter", "the rank under the cursor in detail"),
         ("v", "all ranks, or the buckets of the step"),
     ),

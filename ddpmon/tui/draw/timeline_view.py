@@ -84,6 +84,15 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     return fit_all(lines, width, height)
 
 
+def step_at(picture: ViewState, width: int, x: int) -> int | None:
+    """The step that `timeline_lines` of this width draws in column `x`; None beside the plots, and without steps."""
+    timeline, columns, column = picture.over.timeline, width - NAME - GUTTER - 1, x - NAME - GUTTER
+    if timeline is None or len(timeline.step) < 2 or not 0 <= column < columns or columns < 2:
+        return None
+    first, last = timeline_span(picture, timeline)
+    return round(first + column / (columns - 1) * (last - first))
+
+
 def _moment(picture: ViewState, step: int) -> str:
     """`14:00:52, step 702`, and whether that is now or the run's last one; how long ago, while no step is heard of.
 

@@ -103,6 +103,11 @@ class BaseScreen(Screen[None]):
         """The keys that do something now."""
         return (("q", "quit"),)
 
+    def panel_at(self, event: events.Click) -> str:
+        """The id of the widget that was clicked; the event is relative to it."""
+        widget, _ = self.get_widget_at(*event.screen_offset)
+        return widget.id or ""
+
     @property
     def finding(self) -> Finding | None:
         """What `y` copies here: the worst finding about what the cursor is on; where there is none, the headline."""

@@ -25,7 +25,11 @@ class Evidence(ScrollText, can_focus=False):
 
 
 class FindingsScreen(ViewScreen):
-    """Every finding; `enter` goes to its first rank, `h` to its host."""
+    """Every finding; `enter` goes to its first rank, `h` to its host.
+
+    Attributes:
+        sought: the finding that the cursor goes to when the view is drawn next, None to leave it where it is.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("h", "host", "Its host", show=False),
@@ -38,6 +42,7 @@ class FindingsScreen(ViewScreen):
     view: ClassVar[str] = "findings"
     exported: ClassVar[TableName] = "findings"
     panels: ClassVar[tuple[str, ...]] = ("table", "evidence")
+    sought: Finding | None = None
 
     def compose(self) -> ComposeResult:
         """Header, the list beside the evidence or above it, the keys."""
@@ -78,6 +83,9 @@ class FindingsScreen(ViewScreen):
         pair.styles.layout = "horizontal" if wide else "vertical"
         table.styles.width, table.styles.height = (share, "1fr") if wide else ("1fr", share)
         table.show(self.picture)
+        if self.sought is not None:
+            table.find(self.sought)
+            self.sought = None
 
     @property
     def evidence(self) -> Evidence:

@@ -12,10 +12,10 @@ from textual.containers import Horizontal, Vertical
 
 from ddpmon.report.rank_places import is_hanging
 from ddpmon.report.verdicts import headline
-from ddpmon.snapshot import Metric, ReplayView
+from ddpmon.snapshot import Finding, Metric, ReplayView
 from ddpmon.tui.draw.against import against_height, against_lines
 from ddpmon.tui.draw.columns import LETTERS, heading
-from ddpmon.tui.draw.findings import finding_lines
+from ddpmon.tui.draw.findings import finding_at, finding_lines
 from ddpmon.tui.draw.grid import METRICS
 from ddpmon.tui.draw.header import header_line, notice_lines, too_small_lines, waiting_lines
 from ddpmon.tui.draw.key_figures import figures_line
@@ -131,6 +131,24 @@ class Overview(BaseScreen):
         self.query_one(HeatMap).look_at(self.picture, self.table.view.wanted, shares.heat)
         self._drawn_rank = self.rank
         super().show()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a finding opens it in the list; a double click on what is about one rank opens the rank."""
+        panel = self.panel_at(event)
+        finding = self._finding_at(event.y) if panel == "head" else None
+        if panel == "found":
+            found = self.query_one("#found").size
+            finding = finding_at(self.picture, found.width, found.height, event.y)
+        if finding is not None:
+            self.dashboard.links.open_finding(finding)
+        elif panel in OF_RANK and event.chain == 2 and self.rank >= 0:
+            self.dashboard.links.open_rank(self.rank)
+
+    def _finding_at(self, y: int) -> Finding | None:
+        """The headline, if line `y` of the head says it."""
+        first, width = 1 + len(notice_lines(self.picture, self.size.width)), self.size.width
+        is_said = first <= y < first + len(verdict_lines(self.picture, width))
+        return headline(self.picture.snapshot.findings) if is_said else None
 
     def on_resize(self, _event: events.Resize) -> None:
         """Another size is another plan."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -12,7 +13,7 @@ from ddpmon.report.rank_places import is_hanging
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD, WIDE
 from ddpmon.tui.draw.place_table import STACK_LEAST, stuck_height, stuck_lines
-from ddpmon.tui.draw.timeline_view import bucket_lines, timeline_height, timeline_lines
+from ddpmon.tui.draw.timeline_view import bucket_lines, step_at, timeline_height, timeline_lines
 from ddpmon.tui.draw.zoom import shown_timeline
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import ViewScreen
@@ -51,6 +52,13 @@ class TimelineScreen(ViewScreen):
     def table(self) -> RankTable:
         """The ranks at that moment."""
         return self.query_one(RankTable)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on the rows goes to the step that is drawn there; `end` leads back."""
+        if self.panel_at(event) == "timeline":
+            step = step_at(self.picture, self.size.width, event.x)
+            if step is not None:
+                self.dashboard.action_travel("to_step", step)
 
     def follow(self) -> None:
         """The cursor of the table is on the chosen rank."""

@@ -39,6 +39,12 @@ class FindingList(VirtualTable):
         """The finding under the cursor."""
         return None if self.chosen is None else self.findings[self._at[self.chosen]]
 
+    def find(self, finding: Finding) -> None:
+        """Put the cursor on this finding, if it is in the list."""
+        number = self._numbers.get(_name(finding))
+        if number is not None:
+            self.hold(number)
+
     def arranged(self, picture: ViewState, wanted: str) -> Ints:  # noqa: ARG002  # `found` is what it fits
         """The findings' numbers in row order."""
         lasting = firing(picture.found)

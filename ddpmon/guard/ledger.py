@@ -76,6 +76,9 @@ class Ledger:
         self._policy = policy
         self._budget = Budget(policy, now)
         self._absent: dict[str, _Absence] = {}
+        self._unexplained: dict[
+            tuple[int, ...], float
+        ] = {}  # id, or ranks, of a lateness whose cause may still come -> since
         self._last_word = now
         self._steps, self._step = 0, -1  # made while this guard looked, and the newest
         self._withheld = 0
@@ -132,9 +135,22 @@ class Ledger:
         yield from self._corrected(named)
         for alert in left if snapshot.link.state != "gone" else ():
             yield from self._missing(alert, snapshot, now)
-        for finding in unknown:
-            if at_or_above(finding.severity, self._policy.min_severity) and self._may_begin(finding, snapshot):
-                yield self._begin(_opened(finding), wall)
+        news = [each for each in unknown if at_or_above(each.severity, self._policy.min_severity)]
+        for finding in self._explained([each for each in news if self._may_begin(each, snapshot)], now):
+            yield self._begin(_opened(finding), wall)
+
+    def _explained(self, news: list[Finding], now: float) -> list[Finding]:
+        """Those whose cause is known, or will not come any more: that of a lateness comes some seconds after it."""
+        before, self._unexplained = self._unexplained, {}
+        told = []
+        for finding in news:
+            is_open = not finding.cause and _family(finding.kind) == _LATE
+            name = (finding.id,) if finding.id else finding.ranks
+            if is_open:
+                self._unexplained[name] = before.get(name, now)
+            if not is_open or now - self._unexplained[name] >= self._policy.cause_s:
+                told.append(finding)
+        return told
 
     def _worse(self) -> Iterator[Notice]:
         """The beginnings that were kept back and are offered again, because they have become critical."""

@@ -18,6 +18,8 @@ class GuardPolicy(Struct, frozen=True):
             over. Rules without lives judge afresh at every tick and may flicker. Chosen, not measured.
         rejudged_steps: steps that must also have been made since, where the rule keeps lives: after a restart of ranks
             all rules begin again, and 200 steps are what the end of a life takes where every tenth step is judged.
+        cause_s: seconds for which the beginning of a lateness is held back while its cause is not known. What the
+            rank's host says comes after the first late steps: some 4 s after them, in the runs that were looked at.
         burst: messages on a run that may follow each other at once. Chosen: ten fit on a phone's screen.
         reserve: the last of these are for critical alerts, so that warnings cannot use them up. Chosen.
         refill_s: seconds after which another message is allowed. Chosen: sixty an hour is the most that a run causes.
@@ -30,6 +32,7 @@ class GuardPolicy(Struct, frozen=True):
     silence_s: float = 60.0
     hold_s: float = 30.0
     rejudged_steps: int = 200
+    cause_s: float = 5.0
     burst: int = 10
     reserve: int = 4
     refill_s: float = 60.0

@@ -100,6 +100,23 @@ def test_a_late_rank_that_turns_out_to_be_a_late_host_is_one_trouble() -> None:
     assert told(picture(replace(host, cleared_at_step=150))) == [("resolved", "slow_node")]
 
 
+def test_a_lateness_is_told_with_its_cause_which_comes_some_seconds_later_or_not_at_all() -> None:
+    unknown = replace(LATE, cause=None)
+    told = Told(cause_s=5.0)
+    assert told(picture(unknown)) == []
+    assert told(picture(replace(unknown, summary="other words", ranks=(1, 2)))) == []
+    assert told(picture(LATE)) == BEGUN
+    assert told.memory.alerts[0].finding["cause"] == LATE.cause
+    assert told(picture(unknown)) == []
+
+    told = Told(cause_s=5.0)
+    assert [told(picture(unknown)) for _ in range(4)] == [[], [], [], BEGUN], "2 s lie between two pictures"
+    assert told(picture(unknown, HANG)) == [("firing", "hang")], "only a lateness has a cause that comes later"
+
+    told = Told(cause_s=5.0)
+    assert told(picture(unknown)) == told(picture(), 60.0) == told(picture(unknown)) == [], "it begins again"
+
+
 def test_two_troubles_are_two_and_information_is_none() -> None:
     told = Told()
     first, second = replace(LATE, ranks=(0,), id=1), replace(LATE, ranks=(1,), id=2)

@@ -171,14 +171,14 @@ def together(report: RunReport) -> str:
 
 
 def when_words(event: Event) -> str:
-    """`2026-11-23 03:12:10 to 03:40:02, since step 1,204`."""
+    """`since step 1,204; seen 2026-11-23 03:12:10 to 03:40:02`: a trouble is seen some steps after it begins."""
     parts = [f"{event.times} times"] if event.times > 1 else []
-    if event.first_at is not None:
-        end = "the end" if event.lasts or event.last_at is None else local_time(event.last_at)[11:]
-        parts.append(f"{local_time(event.first_at)} to {end}")
     if event.since_step is not None:
         parts.append(f"since step {event.since_step:,}")
-    return ", ".join(parts)
+    if event.first_at is not None:
+        end = "the end" if event.lasts or event.last_at is None else local_time(event.last_at)[11:]
+        parts.append(f"seen {local_time(event.first_at)} to {end}")
+    return "; ".join(parts)
 
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:

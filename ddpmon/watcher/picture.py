@@ -62,7 +62,7 @@ def take_picture(
     ages = run.ages(moment.now)
     lost = lost_ranks(run, run.silences(moment.read_at))  # while the store is silent, the ranks are not to blame
     heard_by = moment.read_at if moment.link.state == "live" else moment.now  # an answer may take seconds
-    told = ages * np.nan if moment.link.state == "silent" else ages  # steps may be finished that nobody tells
+    told = ages * np.nan if moment.link.state == "silent" else run.ages(heard_by)  # steps may end that nobody tells
     view = build.build_run(run, told, lost, moment.source, ended=moment.ended)
     late = np.isin(np.arange(run.info.world_size), late_ranks(findings))
     ranks = build.build_ranks(run, ages, lost, late)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,8 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
+from ddpmon.report.overdue import overdue_words
+from ddpmon.report.verdicts import figures_now
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.simulate.plan import Plan
 from ddpmon.snapshot import Link, tells_the_same
@@ -204,6 +206,24 @@ def test_a_rank_0_that_dies_during_the_look_is_restarted_and_not_killed(monkeypa
     known = PastRun(id=run.info.run_id, state="restarting", restart=0, max_restarts=3)
     monkeypatch.setattr(run_end, "past_runs", lambda: [known] if looked else [])
     assert run_end.fate_here(run) == Fate("restarting", "attempt 2 of 4")
+
+
+def test_a_slow_answer_of_the_store_is_no_overdue_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took the tick away, and `throughput` in JSON was unknown."""
+    with simulated(Plan(ranks=4, hosts=2, scenario="healthy")) as run:
+        run.go(40)
+        fast, run.clock.now = run.get_many, run.clock.now + 1.0
+        run.publish()
+
+        def slow(keys: Sequence[str]) -> list[bytes | None]:
+            run.clock.now += 4.0
+            return fast(keys)
+
+        monkeypatch.setattr(run, "get_many", slow)
+        seen = run.observer.tick()
+        assert seen.link.state == "live"
+        assert overdue_words(seen) == ""
+        assert figures_now(seen).throughput is not None
 
 
 def test_what_the_watcher_takes_after_reading_is_no_silence_of_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

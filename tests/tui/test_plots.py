@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddpmon.snapshot import Course
+from ddpmon.snapshot import Course, Floats, Ints
 from ddpmon.tui.draw.courses import METRICS, rank_plots
 from ddpmon.tui.draw.decimation import decimate
 from ddpmon.tui.draw.heat import heat_lines
@@ -335,15 +335,27 @@ def test_a_plot_of_the_newest_steps_of_a_long_run_says_which_they_are() -> None:
     assert int(begin.replace(",", "")) == int(made.series.step[0]), "the others show the whole run"
 
 
-def test_readings_in_long_steps_are_a_line_over_these_steps() -> None:
-    """Of steps of 5 s each has five readings: they were a speck over each step, and nothing between two of them."""
+def cpu_plot(own: Floats, step: Ints, *, from_zero: bool) -> list[str]:
+    """A plot of the CPU of a rank whose last step was 4."""
     made = snapshot(Made(focus=3, step=4))
     assert made.detail is not None
-    steps = np.arange(5)
-    cpu = Course(np.repeat(steps, 5), np.linspace(90.0, 110.0, 25), np.empty((0, 25)))
-    whole = Course(steps, np.full(5, 120.0), np.empty((0, 5)))
-    detail = replace(made.detail, courses={**made.detail.courses, "work": whole, "cpu_pct": cpu})
+    whole = Course(np.arange(5), np.full(5, 120.0), np.empty((0, 5)))
+    courses = {**made.detail.courses, "work": whole, "cpu_pct": Course(step, own, np.empty((0, len(own))))}
     metric = next(metric for metric in METRICS if metric.key == "cpu_pct")
-    lines = text_of(rank_plots(ViewState(made, LOOKS["ascii"]), detail).plot(replace(metric, from_zero=False), 60, 12))
+    plots = rank_plots(ViewState(made, LOOKS["ascii"]), replace(made.detail, courses=courses))
+    return text_of(plots.plot(replace(metric, from_zero=from_zero), 60, 12))
+
+
+def test_what_is_read_while_the_newest_step_hangs_is_drawn() -> None:
+    """A rank whose CPU fell to 0 when the run hung had a flat line at 100 %: what came after the step was cut off."""
+    step = np.r_[np.arange(4), np.full(60, 4)]
+    busy = np.full(64, 100.0)
+    hangs = np.where(np.arange(64) < 8, 100.0, 0.0)
+    assert cpu_plot(hangs, step, from_zero=True)[-3:] != cpu_plot(busy, step, from_zero=True)[-3:]
+
+
+def test_readings_in_long_steps_are_a_line_over_these_steps() -> None:
+    """Of steps of 5 s each has five readings: they were a speck over each step, and nothing between two of them."""
+    lines = cpu_plot(np.linspace(90.0, 110.0, 25), np.repeat(np.arange(5), 5), from_zero=False)
     drawn = {place for line in lines[1:-1] for place, char in enumerate(line[GUTTER:-1]) if char not in " ┄.-"}
     assert drawn >= {*range(60 - GUTTER - 1)}

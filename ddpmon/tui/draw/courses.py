@@ -205,7 +205,7 @@ def _curve(course: Course, metric: Metric, span: Span) -> Curve:
 
 
 def _within_steps(step: Ints) -> Floats:
-    """[N] these ascending steps; readings of one step lie evenly between it and the next one.
+    """[N] these ascending steps; readings of one step lie evenly between the one before and it, the last one on it.
 
     A machine is read once a second. Of long steps, such as those of 5 s, each has several readings, which made a column
     of dots over each step and nothing between them.
@@ -213,7 +213,7 @@ def _within_steps(step: Ints) -> Floats:
     steps, first, count = np.unique(step, return_index=True, return_counts=True)
     if len(steps) == len(step):
         return step.astype(np.float64)
-    return step + (np.arange(len(step)) - np.repeat(first, count)) / np.repeat(count, count)
+    return step - 1 + (np.arange(1, len(step) + 1) - np.repeat(first, count)) / np.repeat(count, count)
 
 
 def _named(metric: Metric) -> str:

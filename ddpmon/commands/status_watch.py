@@ -16,7 +16,7 @@ from ddpmon.format import count, figure, json_line
 from ddpmon.report.attempt_sentences import may_restart
 from ddpmon.report.attempt_sentences import of_run as attempts_of
 from ddpmon.report.status_json import Object, finding_object, status_object
-from ddpmon.report.verdicts import figures_now, firing, identity
+from ddpmon.report.verdicts import figures_now, firing, identity, names_others
 from ddpmon.snapshot import Finding, RunView, Snapshot
 from ddpmon.watcher.observer import Observer
 
@@ -127,5 +127,5 @@ class Changes:
 
 def _is_news(finding: Finding, before: Finding) -> bool:
     """Whether a finding that was told is told again: its severity has changed, or it stops the job and names others."""
-    is_corrected = KINDS[finding.kind].stops_job is not None and finding.ranks != before.ranks
+    is_corrected = KINDS[finding.kind].stops_job is not None and names_others(finding.ranks, before.ranks)
     return finding.severity != before.severity or is_corrected

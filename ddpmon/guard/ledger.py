@@ -21,7 +21,7 @@ from ddpmon.guard.budget import Budget
 from ddpmon.guard.memory import OpenAlert, RunMemory
 from ddpmon.guard.policy import GuardPolicy
 from ddpmon.report.status_json import finding_object
-from ddpmon.report.verdicts import firing
+from ddpmon.report.verdicts import firing, names_others
 from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
 
 Event = Literal["firing", "resolved", "withheld"]
@@ -167,7 +167,7 @@ class Ledger:
             named: alert -> the ranks that it named before this picture.
         """
         for alert in self.memory.alerts:
-            is_another = bool(alert.ranks) and set(alert.ranks).isdisjoint(named.get(alert.alert, alert.ranks))
+            is_another = names_others(alert.ranks, named.get(alert.alert, alert.ranks))
             if alert.is_told and alert.kind in _DEATHS and is_another:
                 yield Notice("firing", alert)
 
@@ -246,13 +246,15 @@ class Ledger:
         kept = []
         for notice in said:
             alert = notice.alert
-            if alert is not None and notice.event == "firing":
-                alert.is_told = self._budget.allows(now, critical=alert.severity == "critical")
-                self._withheld += not alert.is_told
-                if not alert.is_told and alert.severity != "critical":
-                    self._kept_back.add(alert.alert)
-            if alert is None or alert.is_told:
+            if alert is None or notice.event != "firing":
+                kept += [notice] if alert is None or alert.is_told else []
+            elif self._budget.allows(now, critical=alert.severity == "critical"):
+                alert.is_told = True
                 kept.append(notice)
+            elif not alert.is_told:  # a correction that is not sent leaves its beginning told
+                self._withheld += 1
+                if alert.severity != "critical":
+                    self._kept_back.add(alert.alert)
         if self._withheld and self._budget.allows(now, critical=False):
             kept.append(Notice("withheld", None, withheld=self._withheld))
             self._withheld = 0

@@ -38,6 +38,11 @@ def identity(finding: Finding) -> tuple[object, ...]:
     return (finding.kind, finding.id) if finding.id else (finding.kind, finding.ranks[:1], finding.nodes[:1])
 
 
+def names_others(now: Sequence[int], before: Sequence[int]) -> bool:
+    """Whether a finding names only other ranks than `before`: then what was told of it was wrong."""
+    return bool(now) and set(now).isdisjoint(before)
+
+
 def headline(findings: Sequence[Finding]) -> Finding | None:
     """The finding that the first line speaks of: what stops the job, else the worst that lasts; never a mere note."""
     worthy = [finding for finding in firing(findings) if not _is_note(finding)]
@@ -228,7 +233,8 @@ def calm_sentence(snapshot: Snapshot) -> str:
             return f"nothing is known about the ranks: {snapshot.link.message}"
         return f"waiting: no rank has reported yet (run found at {run.source}, {count(run.world_size)} ranks expected)"
     if any(pending.kind == "rank_failed" for pending in snapshot.pending):
-        return "ranks have failed because another one had ended; which one is known within some seconds"
+        which = "is known within some seconds" if snapshot.link.state == "live" else "could not be read"
+        return f"ranks have failed because another one had ended; which one {which}"
     if overdue := overdue_words(snapshot):
         return overdue
     if run.world_size == 1:

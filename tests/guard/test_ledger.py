@@ -209,6 +209,14 @@ def test_a_warning_that_was_kept_back_is_told_when_it_becomes_critical() -> None
     assert told(picture(first, replace(worse, cleared_at_step=200))) == OVER
 
 
+def test_the_end_of_what_was_told_is_told_also_where_there_was_no_room_for_its_correction() -> None:
+    told = Told(burst=1, reserve=0, refill_s=1e9)
+    ended = Finding("rank_failed", "critical", "rank 0 failed", ranks=(0,))
+    assert told(picture(ended, state="failed")) == [("firing", "rank_failed")]
+    assert told(picture(replace(ended, ranks=(1,)), state="failed")) == []
+    assert [_words(notice) for notice in told.ledger.end("the next attempt has begun")] == [("resolved", "rank_failed")]
+
+
 @pytest.mark.parametrize("state", ["waiting", "live"])
 def test_without_a_run_there_is_nothing_to_tell(state: Any) -> None:
     assert Told()(Snapshot(Link(state), 0.0, 0.0), 1000.0) == []

@@ -173,6 +173,9 @@ def test_a_rank_that_seems_late_is_named_before_it_is_confirmed() -> None:
     )
     assert calm_sentence(even(0.3)).startswith("no single rank is late so far")
     assert calm_sentence(replace(even(), pending=pending)).startswith("healthy")
+    ended = replace(even(), pending=(Pending("rank_failed", (), (), 3, 2.0),))
+    assert calm_sentence(ended).endswith("which one is known within some seconds")
+    assert calm_sentence(replace(ended, link=Link("silent"))).endswith("which one could not be read")
 
 
 def test_a_run_of_which_one_rank_alone_tells_its_steps_is_not_called_too_young() -> None:

@@ -25,7 +25,8 @@ POINTS, POINTS_SHARE = 0.5, 0.05  # of a figure in percent: so many points, or t
 OTHER_SHARE = 0.02  # of what else a finding rests on. Chosen.
 COUNTED = 1.0  # of a number of steps
 TIMES = ("step", "work", "exposed", "barrier", "wait", "allreduce", *PHASES)
-_NUMBER = re.compile(r"[\d.,]+")
+# A number with a unit is a figure; one without is a rank, a pid, a step or a count, and tells something else.
+_FIGURE = re.compile(r"[\d.,]+(?= ?(?:µs|ms|s|min|h|%|[KMGT]i?B|W|MHz)\b|%)")
 
 
 def steady(before: Snapshot, now: Snapshot) -> Snapshot:
@@ -97,14 +98,14 @@ def _finding(old: Finding | None, new: Finding, within: float) -> Finding:
 
 
 def _says_the_same(old: Finding, new: Finding) -> bool:
-    """Whether two findings differ in the numbers of their words only."""
+    """Whether two findings differ in the figures of their words only."""
     words = ("summary", "brief", "cause", "advice")
     figures = {name: getattr(new, name) for name in (*words, "evidence", "cost_pct")}
     return replace(old, **figures) == new and all(_bare(old, name) == _bare(new, name) for name in words)
 
 
 def _bare(finding: Finding, name: str) -> str:
-    return _NUMBER.sub("", str(getattr(finding, name)))
+    return _FIGURE.sub("", str(getattr(finding, name)))
 
 
 def _is_near(old: Evidence, new: Evidence, within: float) -> bool:

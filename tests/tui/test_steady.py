@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,6 +78,23 @@ def test_what_changes_by_more_is_drawn_at_once(ms: float) -> None:
     assert drawn(steady(LATE, now)) == drawn(now)
 
 
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("because ranks 3, 4 are late, too", "because ranks 3, 9 are late, too"),
+        ("work on 9 other ranks", "work on 21 other ranks"),
+        ("py-spy dump --pid 4242", "py-spy dump --pid 9999"),
+    ],
+)
+@pytest.mark.parametrize("words", ["summary", "advice", "cause"])
+def test_a_number_without_a_unit_is_shown_as_it_is(words: str, before: str, now: str) -> None:
+    was: dict[str, Any] = {words: before}
+    finding = replace(LATE.findings[0], **was)
+    later_on = told_later(replace(finding, **{**was, words: now}), 0.5)
+    shown = steady(replace(LATE, findings=(finding,)), replace(LATE, findings=(later_on,))).findings[0]
+    assert getattr(shown, words) == now
+
+
 def test_a_slow_drift_is_not_hidden() -> None:
     shown = CALM
     for ms in np.arange(0.0, 20.0, 0.5):
@@ -127,5 +146,16 @@ def test_the_screen_stands_still_and_json_is_exact(tmp_path: Path, monkeypatch: 
         (finding, *_) = json.loads(next(tmp_path.iterdir()).read_text())["findings"]
         assert finding["evidence"]["excess_ms"] == pytest.approx(41.6, abs=0.45)
         assert finding["summary"] == source.shown.findings[0].summary
+        for view, keys in (("ranks", "1"), ("findings", "5"), ("rank", "1 enter"), ("hosts", "3")):
+            await watched.press(*keys.split(), "ctrl+s", "c")
+            await watched.until(lambda: [*tmp_path.glob(f"{view}-*.csv")] != [])  # noqa: B023
+        exact = source.shown.ranks
+        assert exact is not None
+        written = list(csv.DictReader(next(tmp_path.glob("ranks-*.csv")).read_text().splitlines()))
+        assert [float(row["work"]) for row in written] == pytest.approx(
+            [exact.work_ms[int(row["rank"])] for row in written], abs=1e-3
+        )
+        (late, *_) = csv.DictReader(next(tmp_path.glob("findings-*.csv")).read_text().splitlines())
+        assert late["summary"] == source.shown.findings[0].summary
 
     watch(source, act, (160, 50))

@@ -128,7 +128,7 @@ class BaseScreen(Screen[None]):
 
     def csv(self) -> str:
         """The table `exported`: here that of the ranks, in the order of the overview's table."""
-        return ranks_csv(self.picture.snapshot, self.dashboard.links.in_order)
+        return ranks_csv(self.dashboard.shown, self.dashboard.links.in_order)
 
     @property
     def metrics(self) -> Sequence[tuple[str, str]]:

@@ -93,7 +93,7 @@ class CompareScreen(ViewScreen):
 
     def csv(self) -> str:
         """The figures of the compared ranks beside each other."""
-        return compare_csv(self.picture.snapshot, self.ranks)
+        return compare_csv(self.dashboard.shown, self.ranks)
 
     def keys(self) -> Keys:
         """Back; how to mark others."""

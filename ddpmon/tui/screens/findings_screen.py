@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from ddpmon.report.verdicts import identity
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.finding_view import calm_rows, evidence_lines
 from ddpmon.tui.draw.panel import Keys
@@ -138,7 +139,9 @@ class FindingsScreen(ViewScreen):
 
     def csv(self) -> str:
         """The findings that the filter fits, in the order of the list."""
-        return findings_csv(self.picture.snapshot, self.listing.findings)
+        exact = {identity(finding): finding for finding in self.dashboard.shown.findings}
+        listed = [exact.get(identity(finding), finding) for finding in self.listing.findings]
+        return findings_csv(self.dashboard.shown, listed)
 
     def keys(self) -> Keys:
         """Along the list, to the rank, to the host."""

@@ -202,7 +202,7 @@ class HostsScreen(HostReading):
 
     def csv(self) -> str:
         """The hosts that the filter fits, in the order of the table."""
-        return hosts_csv(self.picture.snapshot, self.table.view.order.tolist())
+        return hosts_csv(self.dashboard.shown, self.table.view.order.tolist())
 
     def action_sort(self, step: int) -> None:
         """Sort by the next column, or by the one before."""
@@ -267,7 +267,7 @@ class HostScreen(HostReading):
 
     def csv(self) -> str:
         """This host."""
-        return hosts_csv(self.picture.snapshot, [self.node])
+        return hosts_csv(self.dashboard.shown, [self.node])
 
     def keys(self) -> Keys:
         """Back, to a rank, scrolling."""

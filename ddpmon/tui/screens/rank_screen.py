@@ -95,7 +95,7 @@ class RankScreen(ViewScreen):
 
     def csv(self) -> str:
         """The figures of the rank beside those of the others."""
-        return rank_csv(self.picture.snapshot, self.rank)
+        return rank_csv(self.dashboard.shown, self.rank)
 
     def keys(self) -> Keys:
         """Back, along the table's order, its host, freeze."""

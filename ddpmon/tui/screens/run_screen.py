@@ -42,7 +42,7 @@ class RunScreen(ViewScreen):
 
     def csv(self) -> str:
         """What is known of the run."""
-        return run_csv(self.picture.snapshot)
+        return run_csv(self.dashboard.shown)
 
     def keys(self) -> Keys:
         """Back and scrolling."""

@@ -16,6 +16,7 @@ from ddpmon.report.summary_line import summary_line
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Link, LinkState, RunState, Snapshot
 from ddpmon.tui.draw.courses import METRICS, rank_plots
+from ddpmon.tui.draw.header import notice_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.run_plots import plots_below
@@ -68,6 +69,22 @@ def test_the_overview_marks_the_rank_that_was_killed_and_says_what_to_do() -> No
         assert 0 in watched.rows()[:2]
 
     watch(Fixed(over("killed")), act, (120, 34))
+
+
+def test_what_to_do_after_a_kill_stands_below_the_kill_alone() -> None:
+    killed = ViewState(over("killed"), LOOKS["ascii"])
+    advised, frozen, told, silent = (
+        text_of(notice_lines(picture, 120))
+        for picture in (
+            killed,
+            replace(killed, paused_s=3.0),
+            replace(killed, snapshot=replace(killed.snapshot, told="no finding begins before this moment")),
+            replace(killed, stuck_s=12.0),
+        )
+    )
+    assert len(advised) == 2
+    assert "dmesg" in advised[1]
+    assert [len(lines) for lines in (frozen, told, silent)] == [1, 1, 1]
 
 
 def test_a_filter_that_hides_the_kill_says_that_no_finding_matches() -> None:

@@ -145,15 +145,15 @@ def notice_line(picture: ViewState, width: int) -> Line:
 
 
 def notice_lines(picture: ViewState, width: int) -> list[Line]:
-    """The same where there is something to say, and what to do about a run that was killed."""
-    kill, look = kill_of(picture.snapshot), picture.look
-    if not notice(picture):
+    """`notice_line` if there is anything to say; behind the words on a run that was killed, what to do."""
+    kill, look, said = kill_of(picture.snapshot), picture.look, notice(picture)
+    if not said:
         return []
-    if kill is None:
+    if kill is None or said != picture.snapshot.link.message:
         return [notice_line(picture, width)]
     advice = look.clean(f"{'->' if look.ascii_only else '→'} {advice_text(kill.advice)}")
-    said = Segment(f"   {clip_words(advice, width - 4, look.glyphs.more)}", look.strong)
-    return [notice_line(picture, width), fit([said], width)]
+    below = Segment(f"   {clip_words(advice, width - 4, look.glyphs.more)}", look.strong)
+    return [notice_line(picture, width), fit([below], width)]
 
 
 def calm_style(snapshot: Snapshot, look: Look) -> tuple[str, Style]:

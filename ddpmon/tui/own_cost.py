@@ -7,7 +7,9 @@ from time import monotonic, process_time, time
 
 import psutil
 
-_KEPT = 30  # readings, one each time the figures are drawn: the last half a minute at one picture a second
+from ddpmon.format import age
+
+_PERIOD_S, _APART_S = 30.0, 1.0  # what the figure is of, and how far two readings lie apart at least
 _MB = 1e6
 
 
@@ -17,12 +19,15 @@ class OwnCost:
     def __init__(self) -> None:
         self._process = psutil.Process()
         since_start_s = max(time() - self._process.create_time(), 1.0)
-        self._read: deque[tuple[float, float]] = deque([(monotonic() - since_start_s, 0.0)], _KEPT)
+        self._read: deque[tuple[float, float]] = deque([(monotonic() - since_start_s, 0.0)])
 
     def words(self) -> str:
-        """`1.2 % of a core, 81 MB`: of the last readings, at first since the process began."""
+        """`1.2 % of a core over 30 s, 81 MB`: at first since the process began, after a pause since the one before."""
         now, cpu_s = monotonic(), process_time()
+        if now - self._read[-1][0] >= _APART_S:
+            self._read.append((now, cpu_s))
+        while len(self._read) > 1 and now - self._read[1][0] >= _PERIOD_S:
+            self._read.popleft()
         then, cpu_then = self._read[0]
-        self._read.append((now, cpu_s))
-        share = 100 * (cpu_s - cpu_then) / max(now - then, 1e-3)
-        return f"{share:.1f} % of a core, {self._process.memory_info().rss / _MB:.0f} MB"
+        share = 100 * (cpu_s - cpu_then) / max(now - then, _APART_S)
+        return f"{share:.1f} % of a core over {age(now - then)}, {self._process.memory_info().rss / _MB:.0f} MB"

@@ -87,7 +87,7 @@ def _of_job(snapshot: Snapshot, run: RunView) -> Iterator[Any]:
     figures: Sequence[tuple[str, str, float | None]] = (
         ("step_seconds", "Duration of a step, median of the last 20.", _scaled(job.step_ms)),
         ("transfer_seconds", "What the reduction takes once all ranks have come.", _scaled(transfer)),
-        ("samples_per_second", "Samples of all ranks in a second.", samples),
+        ("samples_per_second", "Samples in a second of the ranks that go on together.", samples),
         ("waiting_ratio", "Share of the ranks' time that is lost to waiting.", _scaled(job.lost_to_waiting_pct, 0.01)),
         ("loss", "The newest loss, median over ranks.", job.loss),
         ("monitor_seconds_per_step", "What the probe takes of the training thread.", _scaled(job.monitor_us, 1e-6)),

@@ -125,7 +125,7 @@ def find_failed(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
 
 
 def conclude(run: Run) -> list[Alert]:
-    """The same of a run whose store has ended: the ranks that have not said how they end have disappeared."""
+    """What ended a run whose store is gone: the ranks that have not said how they end have disappeared."""
     return _alerts(run, np.flatnonzero(run.latest.known & ~run.latest.ended).tolist())
 
 

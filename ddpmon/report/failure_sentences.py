@@ -62,7 +62,7 @@ def _interrupted(m: InterruptedMeasures, _alert: Alert) -> Words:
 def _disappeared(m: DisappearedMeasures, alert: Alert) -> Words:
     """Who fell silent, and how the others failed because of it."""
     error = _error(m.error)
-    rest = " (one first: a launcher then ends others)" if len(alert.ranks) > 1 else ""
+    rest = " (one of them ended first, and the launcher then ended the others)" if len(alert.ranks) > 1 else ""
     return Words(
         f"{format_ranks(alert.ranks)} disappeared without a message{rest}; {format_ranks(m.followers)} then failed "
         f"with {error}",

@@ -72,7 +72,7 @@ class GpuState:
 
     @property
     def foreign(self) -> int | None:
-        """The same without what our ranks' contexts explain; None where that cannot be told."""
+        """Bytes in use there that neither torch nor a context of our ranks holds; None where that cannot be told."""
         return foreign_memory(self.gpu, self.processes)
 
     @cached_property

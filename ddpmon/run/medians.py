@@ -29,7 +29,7 @@ def row_medians(values: Array) -> Array:
 
 
 def _known_medians(values: Array) -> Array:
-    """The same of rows in which values may be missing."""
+    """Medians of rows in which values may be missing."""
     ordered = np.sort(values, axis=1)  # NaN sorts last
     counts = (~np.isnan(values)).sum(axis=1)
     rows = np.arange(len(values))

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from textual.widgets._toast import Toast  # Textual has no public way to the toasts on the screen
-
 from ddpmon.format import json_line
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.finding_text import finding_text
@@ -141,9 +139,9 @@ class Habits:
             self._app.call_after_refresh(self._write_without_toasts, form)
 
     async def _write_without_toasts(self, form: str) -> None:
-        """Nor shall a toast: what was said before makes room for where the file is."""
+        """Write once no toast covers the view; what was said before makes room for the place of the file."""
         self._app.clear_notifications()
-        await self._app.screen.query(Toast).remove()
+        await self._app.screen.query("Toast").remove()
         self._app.call_after_refresh(self._write_view, form)
 
     def _write_view(self, form: str) -> None:

@@ -29,9 +29,9 @@ class Links:
 
     Attributes:
         chosen: the rank that the reader has chosen in any view: the cursor of each view goes to it once that view is
-            open; None as long as the reader is content with the worst one.
-        under_cursor: the rank that the cursor was seen on last: the chosen one, the worst one, or another one while
-            the filter hides the chosen one. None where no row was in sight.
+            open; None as long as none is chosen, and the cursor is on the first row.
+        under_cursor: the rank that the cursor was seen on last: the chosen one, that of the first row, or
+            another one while the filter hides the chosen one. None where no row was in sight.
         marked: the ranks that are marked, in the order in which they were.
         zoom: how many steps all plots show, 0 for all on record.
         plotted: what is plotted of any rank in detail.

@@ -6,17 +6,17 @@ from collections import deque
 from statistics import fmean
 from time import monotonic, process_time
 
-_SHARE = 0.045  # of a core, on average: 5 % is the budget, and turns to come may be dearer than those before
+_SHARE = 0.045  # of a core, on average: 5 % is the budget, and turns to come may cost more than those before
 # Ticks of a second. Not more: a rank that was heard a second before its turn must not look silent before the next one.
 _FEWEST, _MOST = 2, 3
 _LOOKED_BACK, _NEEDED = 8, 3  # turns; those in which ranks come or go cost up to three times as much. Chosen.
 
 
 class Pace:
-    """Says of each tick whether all ranks are read in it: every second one, or every third where a turn is dear.
+    """Says of each tick whether all ranks are read in it: every second one, or every third where a turn costs much.
 
     A turn costs the CPU time of the whole process since the turn before, so that judging and drawing count, and how
-    fast the machine is. Ticks that come less often than once a second are turns as soon as that many seconds have gone.
+    fast the machine is. Ticks that come less often than once a second are turns once as many seconds have passed.
     """
 
     def __init__(self) -> None:

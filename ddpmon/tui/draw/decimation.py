@@ -21,7 +21,7 @@ class Columns(NamedTuple):
 
     Attributes:
         line: where the line is.
-        spread: of columns that stand for several steps the least and the greatest of these; else None.
+        spread: where columns stand for several steps, the least and the greatest of each column's and of the line.
     """
 
     line: Edges
@@ -43,7 +43,8 @@ def in_columns(step: Floats, value: Floats, columns: int, span: Span) -> Columns
     height[np.isnan(_between(x, y, place, columns))] = np.nan
     line = np.full(columns, np.nan)
     line[filled] = middle
-    return Columns(_joined((line, line), height), _own(y, column, columns))
+    low, high = _own(y, column, columns)  # of a column with a single step, a late one, a bar as of the others
+    return Columns(_joined((line, line), height), (np.fmin(low, line), np.fmax(high, line)))
 
 
 def edge_in_columns(step: Floats, value: Floats, columns: int, span: Span) -> Edges:

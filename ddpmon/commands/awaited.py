@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+from ddpmon.run.model import Run
 from ddpmon.snapshot import Link, Metric, Snapshot
 from ddpmon.store.discovery import Announcement
 from ddpmon.watcher.observer import Observer
+from ddpmon.watcher.tap import Tap
 
 
 class Announcing(Protocol):
@@ -21,18 +23,31 @@ class Announcing(Protocol):
 
 
 class Awaited:
-    """A source that says how a training starts until it is announced, and is its run's observer from then on."""
+    """Says how a training starts until it is announced, and is its run's observer from then on.
 
-    def __init__(self, training: Announcing) -> None:
+    Args:
+        training: will be announced.
+        tap: hears what the observer reads.
+
+    Attributes:
+        focus, metric: as an observer has them.
+    """
+
+    def __init__(self, training: Announcing, tap: Tap) -> None:
         self.focus: int | None = None
         self.metric: Metric = "lateness"
-        self._training = training
+        self._training, self._tap = training, tap
         self._observer: Observer | None = None
+
+    @property
+    def run(self) -> Run | None:
+        """What is known of the run; None before it was read."""
+        return None if self._observer is None else self._observer.run
 
     def tick(self) -> Snapshot:
         """Look for the run, or at it."""
         if self._observer is None and (run := self._training.announced()) is not None:
-            self._observer = Observer(f"{run.url}/{run.run_id}")
+            self._observer = Observer(f"{run.url}/{run.run_id}", tap=self._tap)
         if self._observer is None:
             return self.rebuild()
         self._observer.focus, self._observer.metric = self.focus, self.metric

@@ -55,9 +55,9 @@ def _accompany(plan: Plan, training: Training) -> int:
 def _show(training: Training) -> int:
     """The dashboard at once: it waits for the ranks better than an empty terminal does."""
     from ddpmon.commands.awaited import Awaited
-    from ddpmon.commands.watch import show_source
+    from ddpmon.commands.watch import show_live
 
-    shown = show_source(Awaited(training))
+    shown = show_live(lambda recorder: Awaited(training, recorder))
     failed = FAILED if training.exit_code() else OK
     return failed if shown in (OK, NO_RUN) else shown
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from ddpmon.commands.awaited import Awaited
 from ddpmon.commands.console import NOT_EXECUTABLE, complain, printable
 from ddpmon.commands.family import announced_by
-from ddpmon.commands.watch import show_source
+from ddpmon.commands.watch import show_live
 from ddpmon.store.discovery import Announcement
 
 _DOUBTFUL_S = 120.0  # a large job imports, connects and loads its data for so long before its first forward
@@ -35,7 +35,8 @@ def run_watched(command: Sequence[str], environment: Mapping[str, str]) -> int:
         return NOT_EXECUTABLE
     finally:
         os.close(output)
-    show_source(Awaited(_Started(process, command[0])))
+    started = _Started(process, command[0])
+    show_live(lambda recorder: Awaited(started, recorder))
     if process.poll() is None:
         complain(f"{command[0]} goes on; Ctrl-C ends it, and ddpmon watch shows it again")
     complain(f"its output is in {path}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from ddpmon.commands.target import Route, reached
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 if TYPE_CHECKING:
+    from ddpmon.recording.recorder import Recorder
+    from ddpmon.recording.rewindable import Followed
     from ddpmon.tui.picture_reader import Source
 
 
@@ -71,23 +73,33 @@ def _replay(path: Path, chosen: Mapping[str, Any], record: str | None) -> int:
 def show(route: Route, chosen: Mapping[str, Any] | None = None, record: str | None = None) -> int:
     """Open the dashboard on a run and leave a summary behind when the user has quit; returns the exit code.
 
-    It is 3 where no run was ever read, with the reason on stderr. What is seen is recorded, into memory or a file, so
-    that the run can be rewound.
+    It is 3 where no run was ever read, with the reason on stderr.
 
     Raises:
         TargetError: a TARGET that makes no sense.
         RecordingError: the file for the recording is there already, or cannot be made.
     """
+    from ddpmon.watcher.observer import Observer
+
+    return show_live(lambda recorder: Observer(route.target, route.way, recorder), chosen, record)
+
+
+def show_live(
+    follow: Callable[[Recorder], Followed], chosen: Mapping[str, Any] | None = None, record: str | None = None
+) -> int:
+    """`show` for what `follow` returns, which tells the recorder what it reads.
+
+    What is seen is recorded, into memory or a file, so that the run can be rewound.
+    """
     from ddpmon.recording.bounds import Bounds
     from ddpmon.recording.recorder import Recorder
-    from ddpmon.recording.travel import Rewindable
-    from ddpmon.watcher.observer import Observer
+    from ddpmon.recording.rewindable import Rewindable
 
     if record is None:
         recorder = Recorder(None, Bounds(bytes=MEMORY_BYTES, ranks=MEMORY_RANKS))
     else:
         recorder = Recorder(Path(record))
-    source = Rewindable(Observer(route.target, route.way, recorder), recorder)
+    source = Rewindable(follow(recorder), recorder)
     code = show_source(source, chosen)
     source.closed.wait(_CLOSE_S)
     return code

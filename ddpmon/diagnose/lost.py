@@ -86,7 +86,8 @@ class LostRule:
     def __call__(self, tick: Tick, said: Sequence[Alert]) -> list[Alert]:
         """One alert for all lost ranks without which the run stands still, and one for those that it has outlived.
 
-        None if all of them are named already, as those that ended before a failure.
+        None if all of them are named already, as those that ended before a failure. After a failure the launcher ends
+        the other ranks, some of them before their last frame: those that the run has not outlived follow from it.
         """
         lost = lost_ranks(tick.run, tick.ages)
         self._end(tick.run, lost)
@@ -97,7 +98,8 @@ class LostRule:
         self._outlived = set(lost[outlived].tolist())
         own_steps = _counted_by_the_run(tick)
         self._begin(tick, lost, own_steps)
-        groups = (lost[~outlived], False), (lost[outlived], True)
+        follows = any(alert.kind == "rank_failed" for alert in said)
+        groups = (lost[~outlived & (not follows)], False), (lost[outlived], True)
         return [self._lasting(ranks, own_steps, others_go_on=go_on) for ranks, go_on in groups if len(ranks)]
 
     def begin_again(self) -> None:

@@ -95,7 +95,9 @@ def _failed(tick: Tick, said: Sequence[Alert]) -> Iterator[Pending]:
 
 
 def _silent(tick: Tick, said: Sequence[Alert]) -> Iterator[Pending]:
-    """Ranks that will be lost if they stay silent."""
+    """Ranks that will be lost if they stay silent; after a failure the launcher ends the others."""
+    if any(alert.kind == "rank_failed" for alert in said):
+        return
     named = {rank for alert in said if KINDS[alert.kind].stops_job is not None for rank in alert.ranks}
     with np.errstate(invalid="ignore"):
         silent = np.flatnonzero((tick.ages > SILENT_S) & (tick.ages <= LOST_S) & ~tick.run.latest.ended).tolist()

@@ -172,12 +172,10 @@ class Ledger:
                 yield Notice("firing", alert)
 
     def _may_begin(self, finding: Finding, snapshot: Snapshot) -> bool:
-        """Whether a finding is news: of a run whose store is gone only what ended it, of a failed one no silence.
+        """Whether a finding is news: of a run whose store is gone only what ended it.
 
-        The last picture of a run keeps all that lasted until then, and silence follows from a failure.
+        The last picture of a run keeps all that lasted until then.
         """
-        if finding.kind == "rank_lost" and any(alert.kind == "rank_failed" for alert in self.memory.alerts):
-            return False
         return finding.kind in _DEATHS or (self.memory.is_live and snapshot.link.state != "gone")
 
     def _recognise(

@@ -1,9 +1,8 @@
-"""Travels in time: a recording that is played, and a live run that can be rewound over what has been seen of it."""
+"""Travels in time, in a recording that is played, or over what a live run's recorder has taken down."""
 
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,13 +15,11 @@ from ddpmon.recording.beginning import begins_words, ends_words
 from ddpmon.recording.layout import RecordingError
 from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Place, Recording
-from ddpmon.recording.recorder import Recorder
 from ddpmon.report.new_file import stem_of, write_new
 from ddpmon.report.run_report import RunReport
 from ddpmon.schema import RunInfo
 from ddpmon.shell_command import of_the_past
 from ddpmon.snapshot import Link, Metric, ReplayView, Snapshot
-from ddpmon.watcher.observer import Observer
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _USUAL = SPEEDS.index(1.0)
@@ -309,83 +306,6 @@ class Replay:
             return self.travel.finish(Snapshot(Link("waiting", f"{self._path}: {why}"), time.time(), time.monotonic()))
         past = tuple(replace(each, advice=of_the_past(each.advice)) for each in snapshot.findings)
         return self.travel.finish(replace(snapshot, findings=past, replay=self.travel.view(is_live=False)))
-
-
-class Rewindable:
-    """A live run that can be rewound over what its recorder has taken down; reading goes on meanwhile.
-
-    Args:
-        observer: follows the run, and tells the recorder.
-        recorder: what is rewound over.
-
-    Attributes:
-        travel: where it stands once it has been rewound.
-        closed: set once the recording has been closed.
-    """
-
-    def __init__(self, observer: Observer, recorder: Recorder) -> None:
-        self._observer, self._recorder = observer, recorder
-        self.travel = Travel(Recording(recorder.book), Path())  # a folder that was deleted has no name
-        self.closed = threading.Event()
-        self._is_behind = False
-
-    @property
-    def focus(self) -> int | None:
-        """The rank whose detail the next snapshot carries."""
-        return self._observer.focus
-
-    @focus.setter
-    def focus(self, rank: int | None) -> None:
-        self._observer.focus = rank
-
-    @property
-    def metric(self) -> Metric:
-        """What the heat-map of the next snapshot shows."""
-        return self._observer.metric
-
-    @metric.setter
-    def metric(self, metric: Metric) -> None:
-        self._observer.metric = metric
-
-    def tick(self) -> Snapshot:
-        """Read the run, and build a snapshot of it, or of the moment that it has been rewound to."""
-        return self._of_moment(self._observer.tick)
-
-    def rebuild(self) -> Snapshot:
-        """The same without reading."""
-        return self._of_moment(self._observer.rebuild)
-
-    def close(self) -> None:
-        """Let go of the store, and end the recording."""
-        self._observer.close()
-        self._recorder.close()
-        self.closed.set()
-
-    def _of_moment(self, live: Callable[[], Snapshot]) -> Snapshot:
-        now = live()
-        travel = self.travel
-        if not (self._is_behind or travel.is_asked):
-            return self._noted(now)
-        travel.recording.refresh()
-        if not self._is_behind:
-            travel.wants_end = False
-        travel.tick(ends_live=True)
-        snapshot = None if travel.wants_end else travel.player.picture(self.focus, self.metric)
-        view = travel.view(is_live=True)
-        self._is_behind = snapshot is not None and view is not None
-        if snapshot is None or view is None:
-            travel.wants_end, travel.player = False, Player(travel.recording)
-            return self._noted(now)
-        return travel.finish(replace(snapshot, replay=view, own_host=now.own_host, findings_now=now.findings))
-
-    def _noted(self, snapshot: Snapshot) -> Snapshot:
-        """The live picture, with what the recorder has to say."""
-        trouble = self._recorder.trouble
-        run = self._observer.run
-        snapshot = self.travel.finish(snapshot, None if run is None else run.info)
-        if not trouble:
-            return snapshot
-        return replace(snapshot, notices=(*snapshot.notices, f"not recorded: {trouble}"))
 
 
 def wall_of(text: str, near: float) -> float | None:

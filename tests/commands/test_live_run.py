@@ -140,7 +140,7 @@ def printed_of_a_sleep(url: str) -> list[str]:
 
 @pytest.mark.usefixtures("live")
 def test_the_dashboard_opens_shows_the_run_and_quits_with_a_summary() -> None:
-    code, screen = in_a_terminal("watch", until=b"live", then=b"q")
+    code, screen = in_a_terminal("watch", (b"live", b"q"))
     assert code == 0, screen[-3000:]
     _, _, after = screen.rpartition(b"\x1b[?1049l")
     assert b"live" in after, "the summary stands on the ordinary screen, after the dashboard has gone"
@@ -212,17 +212,20 @@ def start_demo() -> subprocess.Popen[str]:
 def test_the_demos_dashboard_is_there_before_the_ranks_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code, screen = in_a_terminal("demo", "--nproc=2", until=b" torch", then=b"q")  # the launcher's, or the ranks'
+    code, screen = in_a_terminal("demo", "--nproc=2", (b" torch", b"q"))  # the launcher's, or the ranks'
     assert code == 0, screen[-3000:]
     assert b"starting 2 ranks" in screen
     assert b"no run was seen" in screen.rpartition(b"\x1b[?1049l")[2]
 
 
-def test_quitting_the_demos_dashboard_ends_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demos_dashboard_can_be_rewound_and_quitting_it_ends_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code, screen = in_a_terminal("demo", "--nproc=2", until=b"RUNNING", then=b"q")
+    code, screen = in_a_terminal("demo", "--nproc=2", (b"RUNNING", b"["), (b"REWOUND", b"q"))
     assert code == 0, screen[-3000:]
+    assert b"REWOUND" in screen
     assert b"demo-" in screen.rpartition(b"\x1b[?1049l")[2]
     assert discover() == []
     assert past_runs() == [], "to a guard it has ended, and was not killed"
@@ -242,18 +245,23 @@ def wait_for_ranks(parent: psutil.Process, count: int) -> list[psutil.Process]:
     raise AssertionError("the demo started no ranks")
 
 
-def in_a_terminal(*arguments: str, until: bytes, then: bytes) -> tuple[int, bytes]:
-    """Run on a terminal of 80x24, press `then` once `until` has been drawn; the exit code and what was drawn."""
+def in_a_terminal(*arguments: str | tuple[bytes, bytes]) -> tuple[int, bytes]:
+    """Run on a terminal of 80x24; the exit code and what was drawn.
+
+    Of each pair the second one is pressed once the first one has been drawn, again and again until that of the next is.
+    """
+    steps = [each for each in arguments if isinstance(each, tuple)]
+    words = [each for each in arguments if isinstance(each, str)]
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
-    process = subprocess.Popen([*DDPMON, *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
-    screen, deadline, pressed = b"", time.monotonic() + PATIENCE_S, False
+    process = subprocess.Popen([*DDPMON, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    screen, deadline, key = b"", time.monotonic() + PATIENCE_S, b""
     while process.poll() is None and time.monotonic() < deadline:
         screen += drawn(ours)
-        if until in screen and not pressed:
-            pressed = True
-            os.write(ours, then)
+        if steps and steps[0][0] in screen:
+            key = steps.pop(0)[1]
+        os.write(ours, key)
     process.kill()
     process.wait()
     screen += drawn(ours)

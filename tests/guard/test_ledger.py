@@ -167,11 +167,6 @@ def test_a_run_that_ends_well_ends_all_and_one_that_fails_only_what_slowed_it() 
     gone = picture(LATE, failed, state="failed", link=Link("gone", "the run has failed"))
     assert sorted(failing(gone)) == [("firing", "rank_failed"), *OVER]
     assert failing(gone, 500.0) == [], "no word is to be expected of it"
-    silent = Finding("rank_lost", "critical", "rank 0 has been silent for 11 s", ranks=(0,))
-    assert failing(picture(failed, silent, state="failed")) == [], "the others are silent because one has failed"
-    lost = Told()
-    lost(picture())
-    assert lost(picture(state="lost", link=Link("gone", "its host is gone"))) == [("firing", "no_word")]
 
 
 def test_a_run_that_its_launcher_starts_again_is_not_over_until_that_is_killed_too() -> None:

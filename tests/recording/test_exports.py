@@ -29,8 +29,9 @@ from ddpmon.parts import Attempt
 from ddpmon.recording.bounds import Bounds
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.recorder import Recorder
+from ddpmon.recording.rewindable import Rewindable
 from ddpmon.recording.story import report_of, report_of_file
-from ddpmon.recording.travel import Replay, Request, Rewindable
+from ddpmon.recording.travel import Replay, Request
 from ddpmon.report.report_html import page
 from ddpmon.report.report_markdown import markdown
 from ddpmon.simulate.plan import Plan

@@ -11,7 +11,8 @@ import pytest
 from ddpmon.recording.looks import Look
 from ddpmon.recording.reader import Chunk, Place, Recording
 from ddpmon.recording.recorder import Recorder
-from ddpmon.recording.travel import Move, Replay, Request, Rewindable, Travel
+from ddpmon.recording.rewindable import Rewindable
+from ddpmon.recording.travel import Move, Replay, Request, Travel
 from ddpmon.simulate.plan import Plan
 from ddpmon.tui.screens.go_to import moment as go_to
 from ddpmon.tui.view_state import NOTHING_YET

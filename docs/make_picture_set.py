@@ -32,6 +32,7 @@ from ddpmon.report.verdicts import is_judged
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.app import WatchApp
 from ddpmon.tui.preferences import Preferences
+from ddpmon.tui.screens.base import BaseScreen
 from ddpmon.watcher.observer import Observer
 
 Size = tuple[int, int]
@@ -204,6 +205,7 @@ async def _open(app: WatchApp, pilot: Pilot[None], view: str) -> None:
     app.links.marked = (worst, 0 if worst else 1) if view == "compare" else ()
     app.filter_by("")  # which draws the marks: of a run that is over no new picture comes
     await pilot.press(*VIEWS[view])
+    await _until(pilot, lambda: isinstance(app.screen, BaseScreen) and app.screen.view == view, limit_s=_EVIDENCE_S)
     if view == "rank":
         await _until(pilot, lambda: app.picture.snapshot.detail is not None, limit_s=5.0)
     await pilot.pause(_SETTLED_S)

@@ -108,8 +108,8 @@ def here_of_job(job: str, target: str | None) -> str:
     chosen = only(runs if target is None else fitting(runs, target), f"of job {job} on this host")
     if chosen is None:
         raise StoreUnavailable(
-            f"no run of job {job} on this host: `ddpmon ls --json` lists the jobs of runs; elsewhere with --ssh, "
-            "--slurm or --k8s"
+            f"no run of job {job} on this host: `ddpmon ls --json` lists the jobs of the runs here; if it runs "
+            f"on another host, add --ssh HOST or --k8s JOB, or use --slurm {job}"
         )
     return chosen.target
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpmon.format import clean, clock, count, figure
+from ddpmon.format import clean, clock, count, figure, local_time
 from ddpmon.report.past import how_ended
 from ddpmon.report.verdicts import calm_sentence, figures_now, headline
 from ddpmon.snapshot import Snapshot
@@ -12,7 +12,7 @@ def summary_line(snapshot: Snapshot) -> str:
     """`gpt-stdlib: running, step 1,204, 172 ms/step, 00:12:31; rank 5 (node1) is late ...`.
 
     A run that did not finish says who ended it and how. One whose end nobody knows is "not seen since step 1,204", with
-    the reason.
+    the reason. A moment of the past has its time behind the name.
     """
     run = snapshot.run
     if run is None:
@@ -27,4 +27,7 @@ def summary_line(snapshot: Snapshot) -> str:
     reason = link.message.partition(";")[0] if is_unseen else how_ended(snapshot)
     why = f" ({reason})" if reason else ""
     worst = headline(snapshot.findings)
-    return clean(f"{run.name}: {' '.join(facts)}{why}; {worst.summary if worst else calm_sentence(snapshot)}")
+    replay = snapshot.replay
+    is_past = replay is not None and replay.length - replay.t >= 1.0  # s: it does not stand at the last look
+    name = f"{run.name} at {local_time(replay.wall)}" if replay is not None and is_past else run.name
+    return clean(f"{name}: {' '.join(facts)}{why}; {worst.summary if worst else calm_sentence(snapshot)}")

@@ -18,8 +18,10 @@ from ddpmon.diagnose.losses import LossJumpMeasures, NonfiniteLossMeasures
 from ddpmon.diagnose.lost import LostMeasures
 from ddpmon.diagnose.pauses import LongStepMeasures, NamedPauseMeasures
 from ddpmon.diagnose.uneven_inputs import UnevenInputsMeasures
+from ddpmon.format import local_time
 from ddpmon.report.finding_rows import rows
 from ddpmon.report.past import When, in_past
+from ddpmon.report.run_report import Event, when_words
 from ddpmon.report.sentences import in_words, tell
 from ddpmon.run.model import Run
 from ddpmon.shell_command import advice_text
@@ -149,3 +151,12 @@ def test_a_run_that_is_over_is_told_in_the_past_in_all_views(
     assert f"─ {when} ─" in text_of(list_lines(picture, shown.findings, TableView(np.arange(1)), 80, 5))[0]
     where = "last seen in backward" if lead else "running in backward"
     assert where in text_of(identity_lines(shown, ranks, 2, 160, LOOKS["colour"]))[0]
+
+
+def test_a_report_says_when_a_trouble_was_seen_and_its_onset_once() -> None:
+    at = 1_790_000_000.0
+    event = Event("straggler", "warning", "rank 5 is late", since_step=1204, first_at=at, last_at=at + 60, lasts=False)
+    assert when_words(event) == f"since step 1,204; seen {local_time(at)} to {local_time(at + 60)[11:]}"
+    assert when_words(replace(event, lasts=True)).endswith(" to the end")
+    before = replace(event, summary="rank 5 is late (since before step 1,204)")
+    assert "step" not in when_words(before), "it would say `since`"

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ddpmon.format import time_of_day
+from ddpmon.format import local_time, time_of_day
 from ddpmon.report.step_clock import seconds_since
 from ddpmon.report.summary_line import summary_line
 from ddpmon.report.wording import on_host
-from ddpmon.snapshot import Coverage, Finding, Link, RunState
+from ddpmon.snapshot import Coverage, Finding, Link, ReplayView, RunState
 from ddpmon.tui.draw.findings import all_findings, finding_lines
 from ddpmon.tui.draw.header import header_line, notice_line, waiting_lines
 from ddpmon.tui.draw.help import WHY
@@ -334,6 +334,8 @@ def test_the_summary_is_one_line() -> None:
     assert "running, step 1,204" in line
     assert made.findings[0].summary in line
     assert "no run" in summary_line(NOTHING_YET)
+    past = replace(made, replay=ReplayView(40.0, 300.0, 1_790_000_000.0, False, 1.0, False, True))
+    assert f" at {local_time(1_790_000_000.0)}: running, " in summary_line(past)
 
 
 # layout

@@ -24,4 +24,4 @@ def test_the_run_says_what_the_dashboard_takes(size: tuple[int, int]) -> None:
 
 
 def _said(watched: Watched) -> re.Match[str] | None:
-    return re.search(r"dashboard +\d+\.\d % of a core over [\d.]+ s, (\d+) MB", watched.text())
+    return re.search(r"dashboard +\d+\.\d % of a core over [\d.]+ \w+, (\d+) MB", watched.text())

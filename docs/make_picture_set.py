@@ -206,9 +206,15 @@ async def _open(app: WatchApp, pilot: Pilot[None], view: str) -> None:
     app.filter_by("")  # which draws the marks: of a run that is over no new picture comes
     await pilot.press(*VIEWS[view])
     await _until(pilot, lambda: isinstance(app.screen, BaseScreen) and app.screen.view == view, limit_s=_EVIDENCE_S)
-    if view == "rank":
-        await _until(pilot, lambda: app.picture.snapshot.detail is not None, limit_s=5.0)
+    await _until(pilot, lambda: _is_detailed(app), limit_s=_EVIDENCE_S)
     await pilot.pause(_SETTLED_S)
+
+
+def _is_detailed(app: WatchApp) -> bool:
+    """Whether the rank that the view is about has been read in full."""
+    screen = app.screen
+    rank = screen.detailed_rank if isinstance(screen, BaseScreen) else None
+    return rank is None or app.picture.snapshot.detail is not None
 
 
 def sheets(order: Order) -> Iterator[Path]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from ddpmon.tui.draw.run_view import run_lines
+from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
 from tests.tui.watched import Fixed, Watched, watch
 
 
@@ -25,3 +29,10 @@ def test_the_run_says_what_the_dashboard_takes(size: tuple[int, int]) -> None:
 
 def _said(watched: Watched) -> re.Match[str] | None:
     return re.search(r"dashboard +\d+\.\d % of a core over [\d.]+ \w+, (\d+) MB", watched.text())
+
+
+def test_the_link_of_a_store_that_does_not_answer_is_not_called_live() -> None:
+    picture = ViewState(snapshot(Made(ranks=4)), LOOKS["ascii"])
+    for shown, state in ((picture, "live"), (replace(picture, stuck_s=5.9), "silent")):
+        (row,) = [line.split() for line in text_of(run_lines(shown, 80)) if line.split()[:1] == ["link"]]
+        assert row[1] == state

@@ -7,6 +7,7 @@ from dataclasses import replace
 from rich.segment import Segment
 
 from ddpmon.report.run_about import Section, about
+from ddpmon.snapshot import Snapshot
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.panel_sizes import WIDE
 from ddpmon.tui.lines import Line, fit, wrap
@@ -21,7 +22,7 @@ WATCHING = "store and watching"  # stands in the column that is shorter without 
 
 def run_lines(picture: ViewState, width: int, own_cost: str = "") -> list[Line]:
     """All sections, as many lines as it takes, in wide terminals in two columns; `own_cost` is the dashboard's."""
-    look, sections = picture.look, [_with_own_cost(section, own_cost) for section in about(picture.snapshot)]
+    look, sections = picture.look, [_with_own_cost(section, own_cost) for section in about(_as_heard(picture))]
     if not sections:
         waiting = picture.snapshot.link.message or "no run has been read yet"
         return [fit([Segment(f" {look.clean(waiting)}", look.dim)], width)]
@@ -39,6 +40,13 @@ def run_lines(picture: ViewState, width: int, own_cost: str = "") -> list[Line]:
     return [
         [*fit(one, half), Segment(" "), *fit(other, width - half - 1)] for one, other in zip(left, right, strict=True)
     ]
+
+
+def _as_heard(picture: ViewState) -> Snapshot:
+    """What is shown, with a link that is silent once the store has not answered for long: the header says so, too."""
+    snapshot = picture.snapshot
+    is_silent = picture.stuck_s is not None and snapshot.link.state == "live"
+    return replace(snapshot, link=replace(snapshot.link, state="silent")) if is_silent else snapshot
 
 
 def _with_own_cost(section: Section, own_cost: str) -> Section:

@@ -10,11 +10,12 @@ import pytest
 
 from ddpmon.machine import ProcessFigures
 from ddpmon.report.peers import compare
-from ddpmon.snapshot import Course, Snapshot
+from ddpmon.snapshot import Course, Finding, Snapshot
 from ddpmon.tui.draw.courses import METRICS, RankPlots, rank_plots, span_of
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.finding_view import evidence_lines
 from ddpmon.tui.draw.host_courses import host_courses
+from ddpmon.tui.lines import Line
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import HANG, Made, snapshot
@@ -263,6 +264,22 @@ def test_what_a_finding_blames_is_plotted(width: int, height: int) -> None:
     titles = [line for line in text_of(detail_lines(made, 5, width, height)) if "backward, ms" in line]
     assert len(titles) == 1
     assert titles[0].index("backward, ms") > 54, "among the plots at the right, before those of less worth"
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 46)])
+def test_the_large_plot_is_of_what_the_worst_finding_is_about_until_another_is_chosen(width: int, height: int) -> None:
+    grows = Finding("gpu_memory_growth", "warning", "rank 5 takes more and more", ranks=(5,), id=1)
+    healthy, made = (picture(Made(ranks=8, gpu=True, focus=5, findings=found)) for found in ((), (grows,)))
+    assert large(detail_lines(healthy, 5, width, height)) == "work"
+    assert large(detail_lines(made, 5, width, height)) == "torch memory"
+    assert large(detail_lines(made, 5, width, height, "work")) == "work"
+
+
+def large(lines: list[Line]) -> str:
+    """What the first of the plots of work and of torch's memory is of."""
+    found = re.search("- (torch memory, GiB|work, ms)", "\n".join(text_of(lines)))
+    assert found is not None
+    return found[1].partition(",")[0]
 
 
 def test_more_metrics_come_with_more_room() -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from rich.segment import Segment
 
+from ddpmon.diagnose.kinds import KindName
 from ddpmon.report.peers import Comparison, Row, ShownLateness, compare
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Finding, Floats, Ints, RankDetail, Snapshot
@@ -54,6 +55,17 @@ METRICS = (
     Metric("loss", "loss", ""),
     *(Metric(phase, phase, "ms") for phase in PHASES),
 )
+# What is plotted of a rank where the kind says more of it than the phase does.
+ABOUT: Mapping[KindName, str] = {
+    "gpu_shared": "gpu_utilization_pct",
+    "gpu_doubled": "gpu_utilization_pct",
+    "gpu_leftover": "gpu_allocated",
+    "gpu_memory_growth": "gpu_allocated",
+    "gpu_memory_uneven": "gpu_allocated",
+    "gpu_throttled": "gpu_clock_mhz",
+    "memory_pressure": "rss_bytes",
+    "loss_jump": "loss",
+}
 
 
 def reading_line(rank: int, look: Look) -> Line:

@@ -28,7 +28,7 @@ from ddpmon.report.verdicts import is_past, naming
 from ddpmon.report.wording import state_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
-from ddpmon.tui.draw.courses import METRICS, offered, rank_plots, reading_line, stack_room
+from ddpmon.tui.draw.courses import ABOUT, METRICS, offered, rank_plots, reading_line, stack_room
 from ddpmon.tui.draw.header import finding_style, no_findings_for
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.panel_sizes import WIDE
@@ -199,7 +199,7 @@ def _places(frames: Sequence[StackFrame], width: int, look: Look) -> list[str]:
 
 
 def detail_lines(
-    picture: ViewState, rank: int, width: int, height: int, metric: str = "work", *, plot_alone: bool = False
+    picture: ViewState, rank: int, width: int, height: int, metric: str = "", *, plot_alone: bool = False
 ) -> list[Line]:
     """The whole screen below the header.
 
@@ -208,7 +208,7 @@ def detail_lines(
         rank: of whom.
         width: cells.
         height: lines.
-        metric: the key of what is plotted large.
+        metric: the key of what is plotted large, "" for what its worst finding is about, else its work.
         plot_alone: leave out the table and the other plots.
     """
     snapshot, look = picture.snapshot, picture.look
@@ -256,7 +256,8 @@ def _figures(
     """The table of this and the others beside the plots; above one plot in narrow terminals."""
     look, compared = picture.look, compare(picture.snapshot, [rank])
     known, drawn = offered(detail), rank_plots(picture, detail, found, compared)
-    first = next((each for each in known if each.key == metric), known[0] if known else METRICS[0])
+    wanted = metric or next((ABOUT.get(finding.kind) for finding in found), "")
+    first = next((each for each in known if each.key == wanted), known[0] if known else METRICS[0])
     if plot_alone:
         return drawn.plot(first, width, room) if room >= PLOT_ALONE_LEAST else []
     if room < PLOT_LEAST:

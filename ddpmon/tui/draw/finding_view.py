@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.diagnose.kinds import KindName
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, kind_words, rows, since, what, what_within, who
 from ddpmon.report.past import when_words, with_kill
 from ddpmon.report.verdicts import firing, is_broken, nothing_found
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
-from ddpmon.tui.draw.courses import METRICS, Metric, offered, plottable, rank_plots, reading_line
+from ddpmon.tui.draw.courses import ABOUT, METRICS, Metric, offered, plottable, rank_plots, reading_line
 from ddpmon.tui.draw.findings import block_lines
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.heat import heat_lines, ranks_lines
@@ -32,17 +31,6 @@ CALM_LEAVES = 4  # lines of a list besides the calm sentence: two titles and two
 NAME = 10  # of a row of evidence
 PLOT_LEAST, PLOT_MOST, PLOT_HIGHEST = 10, 18, 30  # lines of the plot below the evidence, with further ones and alone
 FURTHER = ("lateness", "wait", "gpu_power_w", "cpu_pct", "gpu_clock_mhz", "runqueue_pct")
-# What is plotted of a rank where the kind says more of it than the phase does.
-ABOUT: Mapping[KindName, str] = {
-    "gpu_shared": "gpu_utilization_pct",
-    "gpu_doubled": "gpu_utilization_pct",
-    "gpu_leftover": "gpu_allocated",
-    "gpu_memory_growth": "gpu_allocated",
-    "gpu_memory_uneven": "gpu_allocated",
-    "gpu_throttled": "gpu_clock_mhz",
-    "memory_pressure": "rss_bytes",
-    "loss_jump": "loss",
-}
 
 
 def _badge(finding: Finding, look: Look) -> Segment:

@@ -20,9 +20,12 @@ from ddpmon.tui.widgets.canvas import Canvas
 
 @dataclass(slots=True)
 class Plotted:
-    """What is plotted of a rank: the key of the metric, and whether its plot stands alone. It outlives the screen."""
+    """What is plotted of a rank: the key of the metric, and whether its plot stands alone. It outlives the screen.
 
-    metric: str = METRICS[0].key
+    The key is "" until the reader chooses one: then it is what the rank's worst finding is about, else its work.
+    """
+
+    metric: str = ""
     alone: bool = False
 
 
@@ -68,7 +71,7 @@ class RankScreen(ViewScreen):
         detail = self.picture.snapshot.detail
         if detail is not None:
             known = [metric.key for metric in offered(detail)]
-            shown = self._plotted.metric
+            shown = self._plotted.metric or METRICS[0].key
             place = known.index(shown) if shown in known else -1
             self._plotted.metric = known[(place + 1) % len(known)] if known else shown
             self.show()

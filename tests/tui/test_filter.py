@@ -193,6 +193,24 @@ def test_hosts_and_findings_follow_the_same_filter() -> None:
     assert fitting_hosts(RUN, "") == {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("wanted", "kinds"),
+    [
+        ("uneven_work not 4", ["uneven_work"]),
+        ("not 4", ["uneven_work", "slow_node", "job_slower"]),
+        ("not 4-5", ["slow_node", "job_slower"]),
+        ("node0 not 0", ["slow_node"]),
+        ("not node0", ["uneven_work", "job_slower"]),
+        ("not (4 or slow_node)", ["uneven_work", "job_slower"]),
+        ("not uneven_work", ["slow_node", "job_slower"]),
+    ],
+)
+def test_a_finding_fits_with_any_rank_that_fits_also_behind_a_not(wanted: str, kinds: list[str]) -> None:
+    two = Finding(kind="uneven_work", severity="warning", summary="", ranks=(4, 5), nodes=("node1",))
+    shown = replace(RUN, findings=(two, SLOW, JOB))
+    assert [each.kind for each in fitting_findings(shown, wanted)] == kinds
+
+
 def test_before_the_first_ranks_everything_fits() -> None:
     empty = replace(RUN, ranks=None, findings=())
     assert fitting_ranks(empty, "late>1").tolist() == []

@@ -15,7 +15,7 @@ from ddpmon.report.peers import as_shown
 from ddpmon.report.verdicts import firing
 from ddpmon.snapshot import Finding, Ints, Ranks, Snapshot
 from ddpmon.tui.draw.host_labels import host_labels
-from ddpmon.tui.filter.filter_fields import NUMBERS, STATES, TEXTS
+from ddpmon.tui.filter.filter_fields import NUMBERS, STATES, TEXTS, finding_words
 from ddpmon.tui.filter.parse import parse
 from ddpmon.tui.filter.terms import near_field
 from ddpmon.tui.filter.tree import Either, Every, FilterError, Interval, Like, Node, Not, Word
@@ -84,7 +84,8 @@ def _hint(unknown: str, snapshot: Snapshot) -> str:
     if field:
         return f": did you mean {field}? A field needs a comparison, as in late>10"
     hosts = snapshot.run.nodes if snapshot.run else ()
-    kinds = dict.fromkeys([finding.kind for finding in snapshot.findings] or TEXTS["finding"].words)
+    named = itertools.chain.from_iterable(map(finding_words, snapshot.findings))
+    kinds = dict.fromkeys([*named] or TEXTS["finding"].words)
     known = (*STATES, *dict.fromkeys(hosts[:_HOSTS_NAMED]), *itertools.islice(kinds, _KINDS_NAMED))
     return f": there are {', '.join(known)}; a field needs a comparison, as in late>10"
 
@@ -159,7 +160,8 @@ def _labels(names: frozenset[str]) -> list[tuple[str, str]]:
 
 
 def _is_like(leaf: Like, finding: Finding) -> bool:
-    return leaf.pattern.search(finding.kind if leaf.field == "finding" else finding.severity) is not None
+    words = finding_words(finding) if leaf.field == "finding" else (finding.severity,)
+    return any(map(leaf.pattern.search, words))
 
 
 def _named_by(findings: Sequence[Finding], ranks: Ranks) -> Mask:

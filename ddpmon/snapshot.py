@@ -347,8 +347,7 @@ class ReplayView:
     """Where a face stands in what was recorded.
 
     Attributes:
-        t, length: seconds since the recording began, and how many there are.
-        wall: the moment as Unix time.
+        t, length, wall: seconds since the recording began, how many there are, and the moment as Unix time.
         playing, speed: whether it goes on by itself, and how many times as fast as it was.
         is_live: whether a live run goes on behind it.
         is_exact: whether the findings have been judged again from the first frame on; else they are as they were said.
@@ -391,6 +390,7 @@ class Snapshot:
     replay: ReplayView | None = None  # of a moment of the past
     findings_now: tuple[Finding, ...] = ()  # of a live run, while a moment of its past is shown
     own_host: str = ""  # the run's name for the host that its reader is on; empty where it is read elsewhere
+    reached: Finding | None = None  # of a moment of the past to which the reader has gone because this one begins there
     told: str = ""  # a sentence for the reader of the screen, such as where a report was written
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from ddpmon.diagnose.alert import Severity, at_or_above
-from ddpmon.report.verdicts import is_reading
-from ddpmon.snapshot import Snapshot
+from ddpmon.report.verdicts import firing, is_reading
+from ddpmon.snapshot import Finding, Snapshot
 
 # Three readings of foreign processes confirm a contention. The first is there already, or the host has counted two by
 # itself; the rest take 4 s, and the frame that tells of the last one up to 1 s more.
@@ -23,7 +24,8 @@ class Looks(Struct, frozen=True):
     Attributes:
         for_s: seconds; None looks only as long as what is pending can be confirmed within what is left of `most_s`.
         most_s: seconds that this takes at most.
-        fail_on: a finding of this severity or worse is answered at once.
+        fail_on: a finding of this severity or worse is answered once nothing is pending about its ranks or hosts that
+            can be confirmed within `most_s`: it may be the cause.
     """
 
     for_s: float | None = None
@@ -37,34 +39,59 @@ class Looks(Struct, frozen=True):
 
     def at(self, tick: Callable[[], Snapshot]) -> Snapshot:
         """The last snapshot of as many calls of `tick` as are needed."""
-        until, due = time.monotonic() + self.limit_s, dict[tuple[object, ...], float]()
+        last = until = time.monotonic() + self.limit_s
+        due = dict[_What, float]()
         while True:
-            snapshot = tick()
-            while is_reading(snapshot):
-                snapshot = tick()
+            snapshot = _read(tick)
             now = time.monotonic()
             due = {what: min(at, due.get(what, at)) for what, at in _due(snapshot, now).items()}
-            if now >= until or self._is_enough(snapshot, all(at > until for at in due.values())):
+            decisive = found(snapshot, self.fail_on)
+            until = min(until, now + self.most_s) if decisive else last
+            if now >= until or self._is_enough(snapshot, decisive, [what for what, at in due.items() if at <= until]):
                 return snapshot
             time.sleep(min(_EVERY_S, until - now))
 
-    def _is_enough(self, snapshot: Snapshot, is_too_late: bool) -> bool:
+    def _is_enough(self, snapshot: Snapshot, decisive: Sequence[Finding], in_time: Sequence[_What]) -> bool:
         if snapshot.run is None or snapshot.link.state != "live":
             return True
-        if self.fail_on is not None and found(snapshot, self.fail_on):
-            return True
-        return self.for_s is None and is_too_late
+        if decisive:
+            return not any(_is_about(what, finding) for what in in_time for finding in decisive)
+        return self.for_s is None and not in_time
 
 
-def _due(snapshot: Snapshot, now: float) -> dict[tuple[object, ...], float]:
+class _What(NamedTuple):
+    """What tells a pending trouble from others."""
+
+    kind: str
+    ranks: tuple[int, ...]
+    nodes: tuple[str, ...]
+    confirmations: int | None
+
+
+def _read(tick: Callable[[], Snapshot]) -> Snapshot:
+    """The first snapshot for which the past of all ranks has been read."""
+    snapshot = tick()
+    while is_reading(snapshot):
+        snapshot = tick()
+    return snapshot
+
+
+def _due(snapshot: Snapshot, now: float) -> dict[_What, float]:
     """When each pending trouble can be confirmed at the earliest, in seconds on the monotonic clock.
 
     Between two readings the seconds that a confirmation takes do not grow less, so the first of these times counts.
     """
-    return {(each.kind, each.ranks, each.nodes, each.confirmations): now + each.seconds for each in snapshot.pending}
+    return {
+        _What(each.kind, each.ranks, each.nodes, each.confirmations): now + each.seconds for each in snapshot.pending
+    }
 
 
-def found(snapshot: Snapshot, floor: Severity) -> bool:
-    """Whether a finding of this severity or worse lasts."""
-    lasting = (finding for finding in snapshot.findings if finding.cleared_at_step is None)
-    return any(at_or_above(finding.severity, floor) for finding in lasting)
+def _is_about(what: _What, finding: Finding) -> bool:
+    """Whether they name the same rank, or where one of them names no rank, the same host."""
+    mine, theirs = (what.ranks, finding.ranks) if what.ranks and finding.ranks else (what.nodes, finding.nodes)
+    return not {*mine}.isdisjoint(theirs)
+
+
+def found(snapshot: Snapshot, floor: Severity | None) -> list[Finding]:
+    """The findings of this severity or worse that last; none without a severity."""
+    return [] if floor is None else [each for each in firing(snapshot.findings) if at_or_above(each.severity, floor)]

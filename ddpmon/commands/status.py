@@ -54,7 +54,7 @@ def status(
         complain(snapshot.link.message or "no run was found")
         return NO_RUN
     print(_for_a_script(snapshot) if as_json else _for_a_person(snapshot, all_ranks))
-    return FOUND if fail_on is not None and found(snapshot, fail_on) else OK
+    return FOUND if found(snapshot, fail_on) else OK
 
 
 def _for_a_script(snapshot: Snapshot) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ddpmon.commands.console import printable
 from ddpmon.diagnose.pending import Pending
@@ -17,6 +18,7 @@ from ddpmon.report.peers import ShownLateness
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
 from ddpmon.report.verdicts import (
     calm_sentence,
+    compared_ranks,
     figures_now,
     firing,
     headline,
@@ -208,13 +210,22 @@ def _table(snapshot: Snapshot, ranks: Ranks, *, all_ranks: bool) -> Iterator[str
 
 
 def _others(ranks: Ranks, left: list[int]) -> str:
-    """How many other ranks there are, and how far their work lies from the median."""
-    work = ranks.work_ms / median_of(ranks.work_ms)
-    spread = np.abs(work[left] - 1)
-    if not np.isfinite(spread).all():
-        return plural(len(left), "more rank")
-    within = max(math.ceil(100 * float(spread.max())), 1)
-    return f"{plural(len(left), 'more rank')}, within {within} % of the median work"
+    """How many other ranks there are, and how far the work of those that are compared lies from their median."""
+    more, known = plural(len(left), "more rank"), _with_work(ranks)
+    if not known.any():
+        return more
+    alike, alone = known[left].sum(), len(left) - known[left].sum()
+    if not alike:
+        return f"{more}, which cannot be compared"
+    spread = np.abs(ranks.work_ms / median_of(ranks.work_ms[known]) - 1)[left][known[left]]
+    within = f"within {max(math.ceil(100 * float(spread.max())), 1)} % of the median work"
+    return f"{more}: {alike:,} {within}; {alone:,} cannot be compared" if alone else f"{more}, {within}"
+
+
+def _with_work(ranks: Ranks) -> NDArray[np.bool_]:
+    """[world] whether a rank's work is compared; while no step finishes, whether that of its last steps is known."""
+    compared = compared_ranks(ranks)
+    return compared if compared.any() else np.isfinite(ranks.work_ms)
 
 
 def _worst_first(ranks: Ranks) -> list[int]:

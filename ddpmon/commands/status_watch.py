@@ -38,7 +38,7 @@ def watch_status(route: Route, as_json: bool, fail_on: Severity | None, for_s: f
             snapshot = observer.tick()
             for line in _lines(snapshot, changes, as_json):
                 print(line, flush=True)
-            if fail_on is not None and found(snapshot, fail_on):
+            if found(snapshot, fail_on):
                 return FOUND
             if _is_finished(snapshot) or end.is_reached(snapshot) or (until is not None and time.monotonic() >= until):
                 return OK

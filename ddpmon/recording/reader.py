@@ -226,14 +226,17 @@ class Recording:
         order = "look > ? AND step != ? ORDER BY look" if direction > 0 else "look < ? AND step != ? ORDER BY look DESC"
         return next(iter(self._looks(f"{order} LIMIT 1", place.look, place.step)), None)
 
-    def other_finding(self, place: Place, direction: int) -> Place | None:
-        """The nearest look before (-1) or behind (1) this one at which an alert was said for the first time."""
+    def other_finding(self, place: Place, direction: int) -> tuple[Place, float] | None:
+        """The nearest look before (-1) or behind (1) this one at which an alert was said for the first time, and when.
+
+        That is a Unix time, and not the look's own one where looks have been thinned.
+        """
         order = "first_at > ? ORDER BY first_at" if direction > 0 else "first_at < ? ORDER BY first_at DESC"
         query = f"SELECT first_at FROM alerts WHERE typeof(first_at) = 'real' AND {order}"
         for (wall,) in self.rows(query, place.wall):
             found = self.at_wall(float(wall))
             if found is not None and (found.look - place.look) * direction > 0:
-                return found
+                return found, float(wall)
         return None
 
     def _looks(self, condition: str, *values: Any) -> Iterator[Place]:

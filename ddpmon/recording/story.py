@@ -15,7 +15,7 @@ from ddpmon.diagnose.alert import SEVERITIES
 from ddpmon.parts import RankNumber
 from ddpmon.recording.layout import RecordingError
 from ddpmon.recording.looks import DamageError
-from ddpmon.recording.reader import Recording
+from ddpmon.recording.reader import Place, Recording
 from ddpmon.recording.travel import Replay
 from ddpmon.report.run_report import Event, RunReport
 from ddpmon.schema import RunInfo
@@ -88,6 +88,17 @@ def events_of(recording: Recording, run: int, until: float = math.inf) -> Iterat
                 yield event
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
             recording.note(f"an alert cannot be read ({error})")
+
+
+def begun_at(
+    recording: Recording, place: Place | None, wall: float | None, findings: Sequence[Finding]
+) -> Finding | None:
+    """The first of the findings at a look that was said for the first time at this Unix time."""
+    if place is None or wall is None:
+        return None
+    run = next((chunk.run for chunk in recording.chunks if chunk.number == place.chunk), -1)
+    begun = [event for event in events_of(recording, run, wall) if event.first_at == wall]
+    return next((finding for finding in findings if any(_is_of(finding, event) for event in begun)), None)
 
 
 def _as_of(event: Event, ended_at: float | None, until: float) -> Event | None:

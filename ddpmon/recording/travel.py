@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal
@@ -19,7 +18,7 @@ from ddpmon.report.new_file import stem_of, write_new
 from ddpmon.report.run_report import RunReport
 from ddpmon.schema import RunInfo
 from ddpmon.shell_command import of_the_past
-from ddpmon.snapshot import Link, Metric, ReplayView, Snapshot
+from ddpmon.snapshot import Finding, Link, Metric, ReplayView, Snapshot
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _USUAL = SPEEDS.index(1.0)
@@ -74,6 +73,8 @@ class Travel:
         self._grade, self._t, self._then = _USUAL, 0.0, time.monotonic()
         self._asked: SimpleQueue[Request] = SimpleQueue()
         self._aim: Place | None = None  # where the moves that are being made lead
+        self._begun: float | None = None  # the Unix time at which the finding was said first that was gone to
+        self._reached: Finding | None = None  # that finding, once the player is there
 
     @property
     def speed(self) -> float:
@@ -110,6 +111,8 @@ class Travel:
             pass
         if not (ends_live and self.wants_end):
             self.go(self._aim)
+        if self._aim is not None:
+            self._reached = self._begins_here()
         self._aim = None
         if self.playing:
             self._play_on(passed * self.speed)
@@ -155,6 +158,8 @@ class Travel:
             "play": lambda _: self._play_or_pause(),
         }
         self._said_until = 0.0
+        if request.move != "speed":
+            self._begun = self._reached = None
         if request.move not in ("play", "speed"):
             self.playing = self.wants_end = False
             self._refusal = self._refused(request)
@@ -193,13 +198,13 @@ class Travel:
     def finish(self, snapshot: Snapshot, live: RunInfo | None = None) -> Snapshot:
         """Write the report on this picture or on the one that was asked for; for a while this one says where it is.
 
-        `live` is the run, if the picture is of now.
+        It holds the finding that was gone to. `live` is the run, if the picture is of now.
         """
         now, asked = time.monotonic(), self._report_asked
         if asked is not None:
             self._report_asked = None
             self._said, self._said_until = self._write(asked.shown, snapshot, live), now + _SAID_S
-        return replace(snapshot, told=self._said) if now < self._said_until else snapshot
+        return replace(snapshot, reached=self._reached, told=self._said if now < self._said_until else "")
 
     def _write(self, frozen: Snapshot | None, snapshot: Snapshot, live: RunInfo | None) -> str:
         """Write a new page into the current folder; what became of that, in a sentence."""
@@ -236,7 +241,14 @@ class Travel:
         here = self._here or self.recording.last()
         found = None if here is None else self.recording.other_finding(here, 1 if by > 0 else -1)
         self._refusal = "" if found is not None else "next finding" if by > 0 else "finding before"
-        self._aim_at(found or here)
+        place, self._begun = found or (here, None)
+        self._aim_at(place)
+
+    def _begins_here(self) -> Finding | None:
+        """The finding that was gone to; None where a move was made that goes to none."""
+        from ddpmon.recording.story import begun_at
+
+        return begun_at(self.recording, self.player.place, self._begun, self.player.findings)
 
     def _to_end(self) -> None:
         self.wants_end = True
@@ -306,15 +318,3 @@ class Replay:
             return self.travel.finish(Snapshot(Link("waiting", f"{self._path}: {why}"), time.time(), time.monotonic()))
         past = tuple(replace(each, advice=of_the_past(each.advice)) for each in snapshot.findings)
         return self.travel.finish(replace(snapshot, findings=past, replay=self.travel.view(is_live=False)))
-
-
-def wall_of(text: str, near: float) -> float | None:
-    """The Unix time of a clock time such as 03:12 or 03:12:40 here, on the day that makes it nearest to `near`."""
-    parts = text.split(":")
-    if len(parts) not in (2, 3) or not all(part.isascii() and part.isdecimal() and len(part) < 3 for part in parts):
-        return None
-    hour, minute, second = (*map(int, parts), *(0,) * (3 - len(parts)))
-    if hour > 23 or minute > 59 or second > 59:
-        return None
-    day = datetime.fromtimestamp(near).replace(hour=hour, minute=minute, second=second, microsecond=0).timestamp()
-    return min((day - 86_400.0, day, day + 86_400.0), key=lambda wall: abs(wall - near))

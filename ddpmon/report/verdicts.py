@@ -180,7 +180,7 @@ def is_broken(finding: Finding) -> bool:
     return KINDS[finding.kind].broken > 0 and finding.severity == "critical"
 
 
-def _compared(ranks: Ranks) -> NDArray[np.bool_]:
+def compared_ranks(ranks: Ranks) -> NDArray[np.bool_]:
     """[world] whether a rank's last steps are among those that are compared: not of one that restarted alone."""
     return np.isfinite(ranks.work_ms) & np.isfinite(ranks.lateness_ms)
 
@@ -192,7 +192,7 @@ def are_compared(snapshot: Snapshot, chosen: Sequence[int]) -> bool:
 
 def _not_compared(ranks: Ranks, chosen: Sequence[int]) -> list[int]:
     """Those of the chosen ranks whose last steps cannot be compared."""
-    compared = _compared(ranks)
+    compared = compared_ranks(ranks)
     return [rank for rank in chosen if rank < len(compared) and not compared[rank]]
 
 
@@ -203,7 +203,7 @@ def not_compared_words(snapshot: Snapshot, chosen: Sequence[int], whose: str) ->
     """
     ranks = snapshot.ranks
     without = [] if ranks is None else _not_compared(ranks, chosen)
-    if ranks is None or not without or not _compared(ranks).any():
+    if ranks is None or not without or not compared_ranks(ranks).any():
         return ""
     if len(without) < len(chosen):
         return f"no findings for this {whose}; {len(without):,} of its {len(chosen):,} ranks cannot be compared"
@@ -216,7 +216,7 @@ def not_compared_words(snapshot: Snapshot, chosen: Sequence[int], whose: str) ->
 
 def spread_pct(ranks: Ranks) -> float | None:
     """How far the work of the compared ranks lies from its median, in percent; None below two of them."""
-    work = ranks.work_ms[_compared(ranks)]
+    work = ranks.work_ms[compared_ranks(ranks)]
     if len(work) < 2:
         return None
     middle = float(np.median(work))
@@ -251,7 +251,7 @@ def calm_sentence(snapshot: Snapshot) -> str:
 def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
     """How far the work of the ranks differs where nobody is named, and who is missing in that."""
     spread = spread_pct(ranks)
-    known = int(_compared(ranks).sum())
+    known = int(compared_ranks(ranks).sum())
     others, who = world_size - known, f"{known:,} of {world_size:,} ranks"
     if spread is None:
         return f"not enough evidence yet: {who} can be compared"
@@ -309,7 +309,7 @@ def is_even(snapshot: Snapshot) -> bool:
     ranks, run = snapshot.ranks, snapshot.run
     if ranks is None or run is None or not is_judged(snapshot) or is_overdue(snapshot):
         return False
-    spread, whole = spread_pct(ranks), bool(_compared(ranks).all()) and not _silent(snapshot)
+    spread, whole = spread_pct(ranks), bool(compared_ranks(ranks).all()) and not _silent(snapshot)
     return run.state in ("running", "finished") and whole and spread is not None and spread <= CALM.uneven_pct
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ddpmon.format import age, clock, count, local_time
+from ddpmon.report.finding_rows import what, who
 from ddpmon.report.past import with_kill
 from ddpmon.snapshot import Finding, Link, ReplayView, Snapshot
 from ddpmon.tui.filter.fits import fitting_findings
@@ -82,7 +83,7 @@ def notice(picture: ViewState) -> str:
         known = "nothing has been read yet" if run is None else "the screen shows the last state"
         return f"no answer from the store for {age(picture.stuck_s)}; {known}"
     if picture.snapshot.replay is not None:
-        return _moment(picture.snapshot.replay, picture.snapshot.told)
+        return _moment(picture.snapshot.replay, picture.snapshot.told or _reached(picture.snapshot.reached))
     if picture.snapshot.told:
         return picture.snapshot.told
     if picture.paused_s is not None:
@@ -91,6 +92,15 @@ def notice(picture: ViewState) -> str:
     if run is None or link.state == "live":
         return link.message if run is not None else ""
     return link.message or f"the store is {link.state}; this is the last state"
+
+
+def _reached(finding: Finding | None) -> str:
+    """To which finding the reader has gone: `rank 42: late +159 ms, backward, since step 60`."""
+    if finding is None:
+        return ""
+    began = "before" if finding.since_is_bound else "since"
+    step = "" if finding.since_step is None else f", {began} step {count(finding.since_step)}"
+    return f"{who(finding)}: {what(finding)}{step}"
 
 
 def _moment(replay: ReplayView, told: str) -> str:

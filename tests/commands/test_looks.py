@@ -17,7 +17,7 @@ from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import Disk, HostFigures
 from ddpmon.report.verdicts import calm_sentence, is_judged
 from ddpmon.schema import HistoryFrame, StepColumns
-from ddpmon.snapshot import Snapshot
+from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.store.base import history_key, node_key, rank_key
 from ddpmon.watcher.observer import Observer
 from tests.made_frames import RUN_ID, MadeJob, healthy_phases, node_frame, rank_frame
@@ -119,6 +119,31 @@ def test_what_is_confirmed_by_a_reading_is_waited_for_between_two_readings() -> 
 
         assert Looks().at(look).pending == ()
         assert made.looks == 6
+
+
+@pytest.mark.parametrize("looks", [Looks(fail_on="warning"), Looks(for_s=60.0, fail_on="warning")], ids=["", "for 60"])
+@pytest.mark.parametrize(
+    ("pending", "count"),
+    [
+        (Pending("gpu_shared", (1,), ("node0",), 1, 0.0), 3),
+        (Pending("disk_slow", (), ("node0",), 1, 0.0), 3),
+        (Pending("gpu_shared", (0,), ("node0",), 1, 0.0), 1),
+        (Pending("disk_slow", (), ("node1",), 1, 0.0), 1),
+        (Pending("gpu_shared", (1,), ("node0",), 9, 9.0), 1),
+    ],
+    ids=["the rank", "its host", "another rank", "another host", "too late"],
+)
+def test_an_answer_of_fail_on_waits_for_what_may_be_the_cause(looks: Looks, pending: Pending, count: int) -> None:
+    late = Finding(kind="straggler", severity="warning", summary="", ranks=(1,), nodes=("node0",))
+    with scene(low=False) as made:
+        seen = dataclasses.replace(made.look(), findings=(late,), pending=(pending,))
+
+        def look() -> Snapshot:
+            made.looks += 1
+            return seen if made.looks <= 3 else dataclasses.replace(seen, pending=())
+
+        looks.at(look)
+        assert made.looks == 1 + count
 
 
 def test_a_run_is_looked_at_for_as_long_as_is_asked_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -89,6 +90,22 @@ def test_only_ranks_that_matter_are_printed_unless_all_are_asked_for() -> None:
     every = list(status_lines(shown, all_ranks=True))
     assert [int(line.split()[0]) for line in every[start + 1 : start + 65]] == [7, 9, 42, *(
         rank for rank in range(64) if rank not in (7, 9, 42))]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (range(56), "61 more ranks: 53 within 1 % of the median work; 8 cannot be compared"),
+        (range(3), "61 more ranks, which cannot be compared"),
+        ((), "61 more ranks, within 28 % of the median work"),
+    ],
+    ids=["some", "none of them", "no rank of the run"],
+)
+def test_ranks_that_cannot_be_compared_are_counted_for_themselves(known: Sequence[int], said: str) -> None:
+    work = floats(*(130.0 if rank >= 56 else 100.0 + rank % 2 * 2 for rank in range(64)))
+    lateness = floats(*(0.0 if rank in known else float("nan") for rank in range(64)))
+    printed = list(status_lines(snapshot(ranks=unknown_ranks(64, work_ms=work, lateness_ms=lateness), findings=())))
+    assert [line for line in printed if "more ranks" in line] == [f"and {said}"]
 
 
 def test_a_calm_run_says_so_with_its_spread() -> None:

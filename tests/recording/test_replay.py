@@ -23,7 +23,7 @@ from ddpmon.recording.player import Player
 from ddpmon.recording.reader import Recording
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.story import report_of_file
-from ddpmon.recording.travel import SPEEDS, Replay, Request, wall_of
+from ddpmon.recording.travel import SPEEDS, Replay, Request
 from ddpmon.simulate.plan import Plan
 from ddpmon.snapshot import Link
 from ddpmon.watcher.tap import Tick
@@ -150,7 +150,6 @@ def test_it_is_sought_by_step_clock_and_finding(straggler: tuple[Path, Said]) ->
     first = next(i for i, (_, alerts, _) in enumerate(recorder.said) if any(a.kind == "straggler" for a in alerts))
     assert travel.player.place is not None
     assert travel.player.place.look == first + 1
-    assert wall_of("²:30", 0.0) is None
     make(Request("end"), Request("finding", -1))
     assert first < travel.player.place.look < len(recorder.said)
 

@@ -20,7 +20,7 @@ from tests.tui.watched import Fixed, Watched, watch
     [
         (100, "least of any rank, steps 1,096-1,115, ms, █ hidden, ▒ exposed"),
         (56, "steps 1,096-1,115, ms, █ hidden, ▒ exposed"),
-        (46, "steps 1,096-1,115, ms, ▒ exposed"),
+        (54, "ms, █ hidden, ▒ exposed"),
         (40, "ms, █ hidden, ▒ exposed"),
     ],
 )

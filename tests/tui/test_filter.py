@@ -193,6 +193,35 @@ def test_hosts_and_findings_follow_the_same_filter() -> None:
     assert fitting_hosts(RUN, "") == {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("wanted", "kinds"),
+    [
+        ("uneven_work not 4", ["uneven_work"]),
+        ("not 4", ["uneven_work", "slow_node", "job_slower"]),
+        ("not 4-5", ["slow_node", "job_slower"]),
+        ("node0 not 0", ["slow_node"]),
+        ("not node0", ["uneven_work", "job_slower"]),
+        ("not (4 or slow_node)", ["uneven_work", "job_slower"]),
+        ("not uneven_work", ["slow_node", "job_slower"]),
+    ],
+)
+def test_a_finding_fits_with_any_rank_that_fits_also_behind_a_not(wanted: str, kinds: list[str]) -> None:
+    two = Finding(kind="uneven_work", severity="warning", summary="", ranks=(4, 5), nodes=("node1",))
+    shown = replace(RUN, findings=(two, SLOW, JOB))
+    assert [each.kind for each in fitting_findings(shown, wanted)] == kinds
+
+
+@pytest.mark.parametrize("wanted", ["restarted", "finding=restarted_alone", "finding~alone$"])
+def test_ranks_that_restarted_alone_are_found_by_what_the_screen_says_of_them(wanted: str) -> None:
+    alone = Finding("monitor_degraded", "info", "", (3, 4), evidence={"restarted_alone": 2})
+    holes = Finding("monitor_degraded", "info", "", (1,), evidence={"not_reporting": 1})
+    shown = replace(RUN, findings=(holes, alone))
+    assert complaint(shown, wanted) == ""
+    assert np.flatnonzero(fitting_ranks(shown, wanted)).tolist() == [3, 4]
+    assert fitting_findings(shown, wanted) == (alone,)
+    assert completions("finding=re", shown) == ["restarted_alone"]
+
+
 def test_before_the_first_ranks_everything_fits() -> None:
     empty = replace(RUN, ranks=None, findings=())
     assert fitting_ranks(empty, "late>1").tolist() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddpmon.tui.filter.filter_fields import STATES
 from ddpmon.tui.lines import cells_of
 from ddpmon.tui.screens.rank_screen import RankScreen
 from ddpmon.tui.theme import Look
@@ -46,6 +47,19 @@ def test_enter_says_what_is_wrong_even_while_a_word_is_offered() -> None:
         await watched.until_shown("no host, state or finding is called 'lat'")
 
     watch(Fixed(STRAGGLER), act)
+
+
+@pytest.mark.parametrize("width", [80, 81, 82, 83, 90])
+def test_what_there_is_is_listed_in_whole_words(width: int) -> None:
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "nowhere")
+        await watched.until_shown("no host, state or finding is called 'nowhere'")
+        line = next(line for line in watched.text().split("\n") if "'nowhere'" in line)
+        listed, _, rest = line.partition(": there are ")[2].partition(" …")
+        assert not rest.strip()
+        assert {*listed.split(", ")} <= {*STATES, "node0", "node1"}
+
+    watch(Fixed(STRAGGLER), act, (width, 24))
 
 
 @pytest.mark.parametrize(("size", "said"), [((120, 34), 3), ((80, 24), 2), ((200, 60), 4)])

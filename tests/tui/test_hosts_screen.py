@@ -9,6 +9,8 @@ import pytest
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.screens.host_screens import HostScreen, HostsScreen
 from ddpmon.tui.screens.overview import Overview
+from ddpmon.tui.screens.rank_screen import RankScreen
+from ddpmon.tui.widgets.linked_text import LinkedText
 from ddpmon.tui.widgets.virtual_table import HostTable
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.watched import Fixed, Watched, watch
@@ -71,6 +73,29 @@ def test_the_only_host_is_shown_in_full_at_once_and_scrolls() -> None:
         assert isinstance(watched.app.screen, Overview)
 
     watch(Fixed(ONE), act, (80, 24))
+
+
+@pytest.mark.parametrize("moves", [0, 6], ids=["from the top", "scrolled"])
+def test_a_click_on_the_row_of_a_gpu_chooses_its_rank_and_a_double_click_opens_it(moves: int) -> None:
+    async def act(watched: Watched) -> None:
+        async def click(text: str, times: int = 1) -> None:
+            at = next(y for y, line in enumerate(watched.text().split("\n")) if text in line)
+            await watched.pilot.click(offset=(20, at), times=times)
+            await watched.pilot.pause()
+
+        await watched.until_shown("3 hosts")
+        await watched.press("3", *(["j"] * moves))
+        await watched.until_shown("power cap")
+        before = watched.app.links.chosen
+        await click("more lines below")
+        assert watched.app.links.chosen == before, "no row of a GPU is drawn there"
+        await click("power cap")
+        assert watched.app.links.chosen == watched.app.screen.query_one(LinkedText).rank == 2
+        await click("foreign process", times=2)
+        assert isinstance(watched.app.screen, RankScreen)
+        assert watched.app.screen.rank == 3
+
+    watch(Fixed(ONE), act, (80, 16))
 
 
 def test_a_host_that_comes_later_turns_the_page_into_a_table() -> None:

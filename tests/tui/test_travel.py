@@ -16,6 +16,7 @@ from ddpmon.recording.travel import Move, Replay, Request, Travel
 from ddpmon.simulate.plan import Plan
 from ddpmon.tui.screens.go_to import moment as go_to
 from ddpmon.tui.view_state import NOTHING_YET
+from ddpmon.tui.widgets.finding_list import FindingList
 from tests.recording.made_recordings import record, simulated
 from tests.tui.test_key_order import send
 from tests.tui.watched import Watched, watch
@@ -193,6 +194,36 @@ def test_a_recording_opens_at_its_end_and_is_travelled_in(
     watch(Replay(recorded), act)
 
 
+def test_n_says_to_which_finding_it_goes_and_puts_the_cursor_of_the_findings_on_it(tmp_path: Path) -> None:
+    path = tmp_path / "run.ddpmon"
+    record(Plan(ranks=8, hosts=2, scenario="mixed"), 50, path).close()
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("REPLAY running")
+        await watched.press("5", "home")
+        await watched.until(lambda: moment(watched) == 0)
+        listing = watched.app.screen.query_one(FindingList)
+        for key, said, kind in (
+            ("n", "the run: 4 ranks silent; ", "monitor_degraded"),
+            ("n", "ranks 4-7: lost, since step ", "rank_lost"),
+            ("n", "ranks 4-7: restarted alone; ", "monitor_degraded"),
+            ("n", "node0001: shared GPU, since step ", "gpu_shared"),
+            ("n", "rank 2: late +", "straggler"),
+            ("N", "node0001: shared GPU, since step ", "gpu_shared"),
+        ):
+            await watched.press(key)
+            await watched.until_shown(f"‖ {said}")
+            assert listing.finding is not None
+            assert listing.finding.kind == kind
+        await watched.press("g")
+        await watched.pilot.pause(0.3)
+        assert listing.view.cursor == 0, "the reader may leave it"
+        await watched.press("left_square_bracket")
+        await watched.until_shown("; space plays")
+
+    watch(Replay(path), act, (160, 40))
+
+
 def test_what_the_record_does_not_reach_is_said(recorded: Path) -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("REPLAY running")
@@ -244,7 +275,7 @@ def test_a_step_is_a_moment(text: str) -> None:
     assert go_to(text, 5000.0) == Request("to_step", 1200.0)
 
 
-@pytest.mark.parametrize("text", ["step", "abc", "2 weeks", "min", "--3s", "1e9s", "25:00", ""])
+@pytest.mark.parametrize("text", ["step", "abc", "2 weeks", "min", "--3s", "1e9s", "25:00", "²:30", ""])
 def test_what_is_no_moment(text: str) -> None:
     assert go_to(text, 5000.0) is None
 

@@ -61,7 +61,10 @@ KEYS_OF: Mapping[str, Pairs] = {
         ("V", "sort by odd: the value of a host's GPU that is farthest from the median of the GPUs, above or below;"
          "  of lateness that of the latest rank.  So does a click above the cells"),
     ),
-    "host": (("j k", "the next link, the one before, or scroll"), ("enter", "the rank under the cursor in detail")),
+    "host": (
+        ("j k", "the next rank, the one before, or scroll;  a click moves the cursor, a double click opens"),
+        ("enter", "the rank under the cursor in detail"),
+    ),
     "run": (SCROLL,),
     "findings": (
         ("j k", "move the cursor; also page up, page down, home, end"),

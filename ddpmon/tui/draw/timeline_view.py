@@ -227,30 +227,43 @@ def bucket_lines(
     of whom and of when, and what the shades mean: the least of any rank, for the one that comes last waits for nobody.
     """
     if buckets is None:
-        off = "bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
-        if info is not None and (info.bucket_detail or is_simulated(info)):
-            off = "no bucket is known yet" if info.bucket_detail else "a simulated run has no bucket detail"
-        return fit_all([title("buckets", "", width, look), *paragraph(off, " ", look.dim, width, look)], width, height)
-    full, hatched = ("=", "#") if look.ascii_only else (HIDDEN, EXPOSED)
-    steps, signs = f"steps {buckets.first_step:,}-{buckets.last_step:,}", f"{full} hidden, {hatched} exposed"
-    remarks = (f"least of any rank, {steps}, ms, {signs}", f"{steps}, ms, {signs}", f"{steps}, ms, {hatched} exposed")
-    fitting = (remark for remark in remarks if len(remark) + len("buckets") + 6 <= width)
-    lines = [title("buckets", next(fitting, f"ms, {signs}"), width, look)]
-    most = max(float(np.nanmax(buckets.ms)), 1e-9)
-    room = max(width - 26, 4)
+        said = paragraph(_no_buckets(info), " ", look.dim, width, look)
+        return fit_all([title("buckets", "", width, look), *said], width, height)
+    signs = ("=", "#") if look.ascii_only else (HIDDEN, EXPOSED)
     shown = len(buckets.ms) if len(buckets.ms) < height else max(height - 2, 0)
     bare_ms = np.nan_to_num(buckets.exposed_ms)
-    for number in sorted(np.argsort(bare_ms <= 0, kind="stable")[:shown].tolist()):
-        ms, exposed = float(buckets.ms[number]), float(bare_ms[number])
-        whole, part = round(ms / most * room), round(exposed / most * room)
-        lines.append(
-            [
-                Segment(f" {number:>4} {buckets.sizes[number] / 2**20:>7.1f} MiB ", look.dim),
-                Segment(full * max(whole - part, 0), look.line),
-                Segment(hatched * part, look.accent),
-                Segment(f" {figure(ms)}", look.text),
-            ]
-        )
+    numbers = sorted(np.argsort(bare_ms <= 0, kind="stable")[:shown].tolist())
+    lines = [title("buckets", _buckets_remark(buckets, signs, width), width, look)]
+    lines += [_bucket_row(buckets, number, float(bare_ms[number]), signs, width, look) for number in numbers]
     if shown < len(buckets.ms):
         lines.append([Segment(f"      {plural(len(buckets.ms) - shown, 'more bucket')}: {key}", look.dim)])
     return [fit(line, width) for line in fit_all(lines, width, height)]
+
+
+def _no_buckets(info: RunInfo | None) -> str:
+    """Why no bucket is known."""
+    if info is None or not (info.bucket_detail or is_simulated(info)):
+        return "bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
+    return "no bucket is known yet" if info.bucket_detail else "a simulated run has no bucket detail"
+
+
+def _buckets_remark(buckets: BucketView, signs: tuple[str, str], width: int) -> str:
+    """What the title says of the bars: what the shades mean, where there is room also of when, and of whom."""
+    steps, shades = f"steps {buckets.first_step:,}-{buckets.last_step:,}", f"{signs[0]} hidden, {signs[1]} exposed"
+    remarks = (f"least of any rank, {steps}, ms, {shades}", f"{steps}, ms, {shades}")
+    return next((remark for remark in remarks if len(remark) + len("buckets") + 6 <= width), f"ms, {shades}")
+
+
+def _bucket_row(
+    buckets: BucketView, number: int, exposed_ms: float, signs: tuple[str, str], width: int, look: Look
+) -> Line:
+    """A bucket's number, its size, its bar, whose exposed part is hatched, and what it takes."""
+    ms, most = float(buckets.ms[number]), max(float(np.nanmax(buckets.ms)), 1e-9)
+    room = max(width - 26, 4)
+    whole, part = round(ms / most * room), round(exposed_ms / most * room)
+    return [
+        Segment(f" {number:>4} {buckets.sizes[number] / 2**20:>7.1f} MiB ", look.dim),
+        Segment(signs[0] * max(whole - part, 0), look.line),
+        Segment(signs[1] * part, look.accent),
+        Segment(f" {figure(ms)}", look.text),
+    ]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ddpmon.snapshot import Snapshot
-from ddpmon.tui.filter.filter_fields import NAMES, NUMBERS, STATES, TEXTS
+from ddpmon.tui.filter.filter_fields import NAMES, NUMBERS, STATES, TEXTS, finding_words
 
 _LAST = re.compile(r'(?:(?P<field>[\w%-]+)\s*(?:!=|==?)\s*(?:[^\s,()&|"=]*,)*)?(?P<begun>[^\s,<>=!~()&|"]*)\Z')
 _TERM_BEGINS = re.compile(r"(?:\A|\(|(?<![\s<>=!~,])\s)\s*\Z")  # not behind an operator, which wants a value
@@ -79,7 +79,7 @@ def _words_of(field: str, snapshot: Snapshot) -> Iterable[str]:
     if field == "host":
         return _hosts(snapshot)
     if field == "finding":  # those that there are come first
-        return (*(finding.kind for finding in snapshot.findings), *TEXTS[field].words)
+        return (*(word for finding in snapshot.findings for word in finding_words(finding)), *TEXTS[field].words)
     return TEXTS[field].words
 
 

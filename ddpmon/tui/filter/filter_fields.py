@@ -10,11 +10,12 @@ import numpy as np
 from ddpmon.diagnose.alert import SEVERITIES
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Floats, Ranks
+from ddpmon.snapshot import Finding, Floats, Ranks
 from ddpmon.tui.draw.columns import BY_KEY
 
 SHARE = "%"  # of a step, for fields in milliseconds
 STATES = ("running", "stalled", "finished", "failed", "lost", "unknown")
+RESTARTED = "restarted_alone"  # what the screen says of a finding of the kind monitor_degraded with this evidence
 _MS = {"µs": 1e-3, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _GIB = {"MB": 1e6 / 2**30, "MiB": 2**-10, "GB": 1e9 / 2**30, "GiB": 1.0}
@@ -58,6 +59,11 @@ class TextField:
     values: Callable[[Ranks], Sequence[str]] | None = None
     words: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+
+
+def finding_words(finding: Finding) -> tuple[str, ...]:
+    """What a finding is called in a filter: by its kind, and by what the screen says of ranks that restarted alone."""
+    return (finding.kind, RESTARTED) if RESTARTED in finding.evidence else (finding.kind,)
 
 
 def _column(key: str) -> Callable[[Ranks], Floats]:
@@ -106,7 +112,7 @@ _TEXTS = (
     TextField("host", "the host's name", lambda ranks: ranks.host, aliases=("node",)),
     TextField("state", "running, stalled, finished, failed, lost", lambda ranks: ranks.state, STATES),
     TextField("phase", "where it is now", lambda ranks: ranks.phase, (*PHASES, "exposed", "barrier")),
-    TextField("finding", "the kind of a finding that names it", words=tuple(KINDS), aliases=("kind",)),
+    TextField("finding", "the kind of a finding that names it", words=(*KINDS, RESTARTED), aliases=("kind",)),
     TextField("severity", "of a finding that names it", words=tuple(SEVERITIES)),
 )
 NUMBERS: Mapping[str, NumberField] = {name: each for each in _NUMBERS for name in (each.name, *each.aliases)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 import numpy as np
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from ddpmon.report.base_step import base_step_ms, of_base
 from ddpmon.report.peers import as_shown
 from ddpmon.report.verdicts import firing
-from ddpmon.snapshot import Finding, Ranks, Snapshot
+from ddpmon.snapshot import Finding, Ints, Ranks, Snapshot
 from ddpmon.tui.draw.host_labels import host_labels
-from ddpmon.tui.filter.filter_fields import NUMBERS, STATES, TEXTS
+from ddpmon.tui.filter.filter_fields import NUMBERS, STATES, TEXTS, finding_words
 from ddpmon.tui.filter.parse import parse
 from ddpmon.tui.filter.terms import near_field
 from ddpmon.tui.filter.tree import Either, Every, FilterError, Interval, Like, Node, Not, Word
@@ -49,7 +50,7 @@ def fitting_hosts(snapshot: Snapshot, wanted: str) -> set[int]:
 
 
 def fitting_findings(snapshot: Snapshot, wanted: str) -> tuple[Finding, ...]:
-    """The findings that the filter fits: by their kind and severity, and by any rank or host that they name.
+    """The findings that the filter fits together with a rank that they name, or with one of a host that they name.
 
     Raises:
         FilterError: the filter is not understood.
@@ -57,8 +58,10 @@ def fitting_findings(snapshot: Snapshot, wanted: str) -> tuple[Finding, ...]:
     tree, findings, ranks = parse(wanted), snapshot.findings, snapshot.ranks
     if tree is None or ranks is None or not findings:
         return findings
-    mask = _walk(tree, lambda leaf: _findings_of(leaf, snapshot, ranks))
-    return tuple(finding for finding, fits in zip(findings, mask.tolist(), strict=True) if fits)
+    pairs = _Pairs.of(findings, ranks)
+    mask = _walk(tree, lambda leaf: _pairs_of(leaf, snapshot, ranks, pairs))
+    fitting = set(pairs.finding[mask].tolist())
+    return tuple(finding for place, finding in enumerate(findings) if place in fitting)
 
 
 def complaint(snapshot: Snapshot, wanted: str) -> str:
@@ -81,7 +84,8 @@ def _hint(unknown: str, snapshot: Snapshot) -> str:
     if field:
         return f": did you mean {field}? A field needs a comparison, as in late>10"
     hosts = snapshot.run.nodes if snapshot.run else ()
-    kinds = dict.fromkeys([finding.kind for finding in snapshot.findings] or TEXTS["finding"].words)
+    named = itertools.chain.from_iterable(map(finding_words, snapshot.findings))
+    kinds = dict.fromkeys([*named] or TEXTS["finding"].words)
     known = (*STATES, *dict.fromkeys(hosts[:_HOSTS_NAMED]), *itertools.islice(kinds, _KINDS_NAMED))
     return f": there are {', '.join(known)}; a field needs a comparison, as in late>10"
 
@@ -156,7 +160,8 @@ def _labels(names: frozenset[str]) -> list[tuple[str, str]]:
 
 
 def _is_like(leaf: Like, finding: Finding) -> bool:
-    return leaf.pattern.search(finding.kind if leaf.field == "finding" else finding.severity) is not None
+    words = finding_words(finding) if leaf.field == "finding" else (finding.severity,)
+    return any(map(leaf.pattern.search, words))
 
 
 def _named_by(findings: Sequence[Finding], ranks: Ranks) -> Mask:
@@ -170,9 +175,28 @@ def _named_by(findings: Sequence[Finding], ranks: Ranks) -> Mask:
     return mask
 
 
-def _findings_of(leaf: Interval | Like, snapshot: Snapshot, ranks: Ranks) -> Mask:
-    findings = snapshot.findings
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Each finding with each rank that it names, or that is on its hosts if it names no rank.
+
+    Attributes:
+        finding: [pairs] the place of the finding.
+        rank: [pairs] the rank; -1 in the only pair of a finding that names nobody.
+    """
+
+    finding: Ints
+    rank: Ints
+
+    @classmethod
+    def of(cls, findings: Sequence[Finding], ranks: Ranks) -> _Pairs:
+        named = [np.flatnonzero(_named_by([finding], ranks)) for finding in findings]
+        named = [each if each.size else np.array([-1]) for each in named]
+        return cls(np.repeat(np.arange(len(named)), list(map(len, named))), np.concatenate(named))
+
+
+def _pairs_of(leaf: Interval | Like, snapshot: Snapshot, ranks: Ranks, pairs: _Pairs) -> Mask:
+    """[pairs] whether a leaf fits: a word of findings the finding, all others the rank, and nobody none of them."""
     if isinstance(leaf, Like) and leaf.field in _OF_FINDINGS:
-        return np.array([_is_like(leaf, finding) for finding in findings], dtype=np.bool_)
-    fitting = _ranks_of(leaf, snapshot, ranks)
-    return np.array([bool((_named_by([finding], ranks) & fitting).any()) for finding in findings], dtype=np.bool_)
+        fits = np.array([_is_like(leaf, finding) for finding in snapshot.findings], dtype=np.bool_)
+        return fits[pairs.finding]
+    return np.append(_ranks_of(leaf, snapshot, ranks), False)[pairs.rank]

@@ -29,7 +29,8 @@ class FindingsScreen(ViewScreen):
     """Every finding; `enter` goes to its first rank, `h` to its host.
 
     Attributes:
-        sought: the finding that the cursor goes to when the view is drawn next, None to leave it where it is.
+        sought: the finding that the cursor goes to when the view is drawn next, None to leave it where it is, or on
+            the finding to which the reader has just gone in time.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -44,6 +45,7 @@ class FindingsScreen(ViewScreen):
     exported: ClassVar[TableName] = "findings"
     panels: ClassVar[tuple[str, ...]] = ("table", "evidence")
     sought: Finding | None = None
+    _reached: Finding | None = None  # the finding to which the reader went in time last, as far as the cursor knows
 
     def compose(self) -> ComposeResult:
         """Header, the list beside the evidence or above it, the keys."""
@@ -84,9 +86,12 @@ class FindingsScreen(ViewScreen):
         pair.styles.layout = "horizontal" if wide else "vertical"
         table.styles.width, table.styles.height = (share, "1fr") if wide else ("1fr", share)
         table.show(self.picture)
+        reached = self.picture.snapshot.reached
+        if reached is not self._reached:
+            self._reached, self.sought = reached, self.sought or reached
         if self.sought is not None:
             table.find(self.sought)
-            self.sought = None
+            self.sought, self.evidence.top = None, 0
 
     @property
     def evidence(self) -> Evidence:

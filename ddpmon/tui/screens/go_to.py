@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
@@ -11,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from ddpmon.format import clean
-from ddpmon.recording.travel import Request, wall_of
+from ddpmon.recording.travel import Request
 from ddpmon.tui.lines import clip
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def moment(text: str, near: float) -> Request | None:
         text: what was typed.
         near: seconds since the epoch; a time of day is the one nearest to it, and a time ago is counted back from it.
     """
-    wall, ago = wall_of(text, near), _AGO.fullmatch(text)
+    wall, ago = _wall_of(text, near), _AGO.fullmatch(text)
     if ago is not None:
         wall = near - float(ago[1]) * _SECONDS[ago[2][0].lower()]
     if wall is not None:
@@ -61,3 +62,15 @@ def moment(text: str, near: float) -> Request | None:
     digits = text.lower().removeprefix("step").strip().replace(",", "")  # as the timeline calls it
     is_step = digits.isascii() and digits.isdecimal() and len(digits) < MOST_DIGITS
     return Request("to_step", float(digits)) if is_step else None
+
+
+def _wall_of(text: str, near: float) -> float | None:
+    """The Unix time of a clock time such as 03:12 or 03:12:40 here, on the day that makes it nearest to `near`."""
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(part.isascii() and part.isdecimal() and len(part) < 3 for part in parts):
+        return None
+    hour, minute, second = (*map(int, parts), *(0,) * (3 - len(parts)))
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    day = datetime.fromtimestamp(near).replace(hour=hour, minute=minute, second=second, microsecond=0).timestamp()
+    return min((day - 86_400.0, day, day + 86_400.0), key=lambda wall: abs(wall - near))

@@ -169,10 +169,11 @@ class ScrollText(Canvas, can_focus=True):
     def __init__(self, text: Callable[[int], list[Line]], *, id: str = "reading", hint: str = "") -> None:  # noqa: A002
         super().__init__(self._lines, id=id)
         self._text, self._hint = text, hint
-        self.top = 0
+        self.top = self._length = 0
 
     def _lines(self, width: int, height: int) -> list[Line]:
         lines = self._text(width)
+        self._length = len(lines)
         self.top = max(0, min(self.top, len(lines) - height))
         shown = fit_all(lines[self.top :], width, height)
         if self.top + height < len(lines):
@@ -180,6 +181,11 @@ class ScrollText(Canvas, can_focus=True):
             below = f" {len(lines) - self.top - len(shown)} more lines below{self._hint}"
             return [*fit_all(shown, width, height - 1), [Segment(below.ljust(width)[:width])]]
         return shown
+
+    def line_at(self, y: int) -> int | None:
+        """The line of the text that is drawn in this line of the widget: none in that which counts those below."""
+        last = min(self._length, self.top + self.size.height - (self.top + self.size.height < self._length))
+        return self.top + y if self.top + y < last else None
 
     def action_scroll_by(self, lines: int) -> None:
         """Scroll by some lines."""

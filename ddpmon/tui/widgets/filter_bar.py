@@ -18,7 +18,7 @@ from textual.widgets import Input
 from ddpmon.tui.filter.complete import Choice, as_far_as_common, completions, is_unfinished
 from ddpmon.tui.filter.fits import complaint
 from ddpmon.tui.filter.words import LONGEST
-from ddpmon.tui.lines import Line, cells_of, clip, fit
+from ddpmon.tui.lines import Line, cells_of, clip_words, fit
 from ddpmon.tui.theme import Look
 from ddpmon.tui.widgets.canvas import Canvas
 
@@ -163,7 +163,7 @@ class FilterBar(Vertical):
             return [fit(_candidates(offered, None, width, look), width)]
         else:
             said, style = _EXAMPLES, look.dim
-        return [fit([Segment(f" {clip(said, width - 2, look.glyphs.more)}", style)], width)]
+        return [fit([Segment(f" {clip_words(said, width - 2, look.glyphs.more)}", style)], width)]
 
 
 def _candidates(words: Sequence[str], place: int | None, width: int, look: Look) -> Line:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.segment import Segment
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
@@ -25,6 +26,8 @@ class LinkedLines:
 
 class LinkedText(ScrollText):
     """Up and down go from link to link, and scroll where there is none ahead; Enter opens the one under the cursor.
+
+    A click goes to a link, a double click opens it.
 
     Args:
         page: the lines at a width.
@@ -85,8 +88,20 @@ class LinkedText(ScrollText):
             super().action_scroll_by(lines)
             return
         goal = min(ahead) if lines > 0 else max(ahead)
-        self._rank = self._links[goal]
         self.top = max(min(self.top, goal), goal - height + 2)
+        self._move(self._links[goal])
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a line with a link moves the cursor there, a second one opens it."""
+        line = self.line_at(event.y)
+        rank = None if line is None else self._links.get(line)
+        if rank is not None:
+            self._move(rank)
+            if event.chain == 2:
+                self.action_open()
+
+    def _move(self, rank: int) -> None:
+        self._rank = rank
         self.redraw()
         self.post_message(self.Moved())
 

@@ -145,6 +145,28 @@ def test_a_run_of_which_some_ranks_have_fallen_silent_is_not_called_healthy() ->
     assert is_even(replace(shown, run=replace(run, state="finished"))), "who has ended may be silent"
 
 
+def test_a_silent_rank_is_not_counted_among_those_that_cannot_be_compared() -> None:
+    """Of 64 ranks 8 were compared, 8 were silent and 56 could not be compared: 72 (seen in a picture)."""
+    made, everyone = snapshot(Made(ranks=64, per_node=8)), np.arange(64)
+    assert made.ranks is not None
+    assert made.coverage is not None
+    work = np.where((everyone >= 8) & (everyone < 16), np.nan, 100.0)
+    late, age = np.where(everyone < 8, 0.0, np.nan), np.where(np.isnan(work), 14.0, 0.4)
+    ranks = replace(made.ranks, work_ms=work, lateness_ms=late, age_s=age)
+    shown = replace(made, ranks=ranks, coverage=replace(made.coverage, reporting=56))
+    said = "8 of 64 ranks within 1 % of their median work; 8 are silent, 48 cannot be compared"
+    assert calm_sentence(shown) == said
+
+
+def test_ranks_that_restarted_alone_are_marked_and_are_no_headline() -> None:
+    note = replace(found("monitor_degraded", "info", 1), evidence={"restarted_alone": 1})
+    node = NodeView(0, "node0", (0, 1))
+    assert headline([note]) is None
+    assert marked_ranks([note]) == {1: note}
+    assert marked_hosts([note], [node, NodeView(1, "node1", (2, 3))]) == {0: note}
+    assert about_host([note], node) == [note]
+
+
 def test_the_findings_screen_ticks_no_more_than_the_headline_does() -> None:
     said = "no findings: 8 ranks within 1 % of their median work over 20 steps"
     for shown, words in ((even(), said), (even(0.2), calm_sentence(even(0.2)))):

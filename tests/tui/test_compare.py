@@ -50,6 +50,15 @@ def test_the_others_are_those_that_are_compared_with() -> None:
     assert len({len(line.rstrip()) for line in (*narrow[:2], *narrow[2:6])}) == 1, "the figures end below their heading"
 
 
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_a_compared_rank_that_restarted_alone_has_its_sign_and_a_line(width: int) -> None:
+    note = Finding("monitor_degraded", "info", "rank 5 has restarted", (5,), evidence={"restarted_alone": 1})
+    lines = text_of(marked_lines(snapshot(Made()), [0, 5], width, 24, ASCII, [note]))
+    assert "rank 5 r" in lines[0]
+    assert "rank 0 r" not in lines[0]
+    assert [line.split() for line in lines if "alone" in line] == [["r", "rank", "5:", "restarted", "alone"]]
+
+
 def test_what_of_a_comparison_has_no_room_is_said() -> None:
     made = snapshot(Made(ranks=16, per_node=8, gpu=True))
     whole = text_of(marked_lines(made, [1, 2, 3, 4], 160, 40, ASCII))

@@ -295,14 +295,14 @@ def _axis(grid: Grid, picture: ViewState, gutter: int, width: int) -> Line:
     columns = len(grid.at)
     first, last = int(grid.steps[0]), grid.newest
     end = count(last) if snapshot.replay is None else f"{count(last)} {look.glyphs.cursor}"
-    seen = [(grid.column_of(since), since) for since in onsets(snapshot.findings)]
-    told = [(at, _dated("", since, picture, width) if at >= 0 else count(since)) for at, since in seen]
+    began = [(grid.column_of(since), since) for since in onsets(snapshot.findings) if since <= last]
+    told = [(at, _dated("", since, picture, width) if at >= 0 else count(since)) for at, since in began]
     named = (_dated("step ", first, picture, width), f"step {count(first)}", count(first))
-    marks = beginning(named, told, max(width - gutter, 0), look)
+    marks = beginning(named, told, columns, look)
     marks.append((columns - len(end), end, snapshot.replay is not None))
     between = [columns * quarter // 4 for quarter in (2, 1, 3)] if width >= WIDE else []
-    marks += [(place, _dated("", int(grid.steps[place]), picture, width), False) for place in between]
-    return [Segment(" " * gutter, look.text), *axis(marks, max(width - gutter, 0), look)]
+    times = [(place, _dated("", int(grid.steps[place]), picture, width)) for place in between]
+    return [Segment(" " * gutter, look.text), *axis(marks, columns, look, times)]
 
 
 def _dated(lead: str, step: int, picture: ViewState, width: int) -> str:

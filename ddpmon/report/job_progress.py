@@ -12,8 +12,8 @@ def throughput_unit(job: JobView) -> str:
 
 
 def part_of_ranks(job: JobView) -> str:
-    """`of 6 ranks`, whose samples are counted, where others have restarted alone; empty where all are."""
-    is_part = job.throughput_ranks is not None and job.throughput_unit != "steps/s"
+    """`of 6 ranks`, whose samples are counted, where others have restarted alone; empty of all, and of no figure."""
+    is_part = known(job.throughput) and job.throughput_ranks is not None and job.throughput_unit != "steps/s"
     return f"of {plural(job.throughput_ranks or 0, 'rank')}" if is_part else ""
 
 

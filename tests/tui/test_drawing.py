@@ -275,6 +275,8 @@ def test_the_samples_of_some_ranks_are_not_shown_as_those_of_all(width: int) -> 
     assert "samples/s" not in line or "3,516 samples/s of 56 ranks" in line
     assert ("samples/s" in line) == (width >= 80)
     assert "samples/s of" not in whole
+    unknown = replace(part, job=replace(part.job, throughput=None))
+    assert "ranks" not in text_of([figures_line(ViewState(unknown, LOOKS["plain"]), width)])[0]
 
 
 def test_the_title_of_the_samples_has_the_number_of_ranks_beside_the_newest_value_alone() -> None:

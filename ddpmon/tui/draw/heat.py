@@ -104,6 +104,12 @@ def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:
     return [1 if each else tall for each in unknown.tolist()]
 
 
+def is_known(picture: ViewState) -> bool:
+    """Whether the map has a row with more than the words that nothing is known of its rank."""
+    heat = shown_heat(picture)
+    return heat is None or not heat.values.size or any(not np.isnan(row).all() for row in heat.values)
+
+
 def shown_heat(picture: ViewState) -> Heat | None:
     """The metric that the reader asks for, else lateness, over the steps that the reader has zoomed in on."""
     heat = picture.snapshot.chosen_heat or picture.snapshot.heat

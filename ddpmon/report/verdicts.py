@@ -255,10 +255,11 @@ def calm_sentence(snapshot: Snapshot) -> str:
 
 def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
     """How far the work of the ranks differs where nobody is named, and who is missing in that."""
-    spread = spread_pct(ranks)
-    known = int(_compared(ranks).sum())
+    spread, silent, counted = spread_pct(ranks), _silent(snapshot), _compared(ranks)
+    counted[_longest_unheard(ranks, silent)] = False  # each rank is counted once
+    known = int(counted.sum())
     others, who = world_size - known, f"{known:,} of {world_size:,} ranks"
-    if spread is None:
+    if spread is None or not known:
         return f"not enough evidence yet: {who} can be compared"
     who = who if others else f"{known:,} ranks"
     late = _late_soon(snapshot) if spread > CALM.uneven_pct else ()
@@ -267,8 +268,7 @@ def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
     if spread > CALM.uneven_pct:
         return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
     even = f"{who} within {max(math.ceil(spread), 1)} % of their median work"
-    silent = _silent(snapshot)
-    apart = others - int((~_compared(ranks))[_longest_unheard(ranks, silent)].sum())
+    apart = others - silent
     missing = [f"{silent:,} {'is' if silent == 1 else 'are'} silent"] if silent else []
     missing += [f"{apart:,} cannot be compared"] if apart else []
     return f"{even}; {', '.join(missing)}" if missing else f"{_HEALTHY}{even}"

@@ -138,24 +138,25 @@ def test_a_run_of_which_some_ranks_have_fallen_silent_is_not_called_healthy() ->
     coverage = even().coverage
     assert coverage is not None
     shown = replace(even(), coverage=replace(coverage, reporting=6))
-    assert calm_sentence(shown) == "8 ranks within 1 % of their median work; 2 are silent"
+    assert calm_sentence(shown) == "6 of 8 ranks within 1 % of their median work; 2 are silent"
     assert glyph(shown) == ASCII.glyphs.note
     run = even().run
     assert run is not None
     assert is_even(replace(shown, run=replace(run, state="finished"))), "who has ended may be silent"
 
 
-def test_a_silent_rank_is_not_counted_among_those_that_cannot_be_compared() -> None:
+@pytest.mark.parametrize(("silent", "even"), [(range(8, 16), 8), (range(4, 12), 4), (range(0), 8)])
+def test_the_calm_sentence_counts_each_rank_once(silent: range, even: int) -> None:
     """Of 64 ranks 8 were compared, 8 were silent and 56 could not be compared: 72 (seen in a picture)."""
     made, everyone = snapshot(Made(ranks=64, per_node=8)), np.arange(64)
     assert made.ranks is not None
     assert made.coverage is not None
-    work = np.where((everyone >= 8) & (everyone < 16), np.nan, 100.0)
-    late, age = np.where(everyone < 8, 0.0, np.nan), np.where(np.isnan(work), 14.0, 0.4)
-    ranks = replace(made.ranks, work_ms=work, lateness_ms=late, age_s=age)
-    shown = replace(made, ranks=ranks, coverage=replace(made.coverage, reporting=56))
-    said = "8 of 64 ranks within 1 % of their median work; 8 are silent, 48 cannot be compared"
-    assert calm_sentence(shown) == said
+    late, age = np.where(everyone < 8, 0.0, np.nan), np.where(np.isin(everyone, silent), 14.0, 0.4)
+    ranks = replace(made.ranks, work_ms=np.full(64, 100.0), lateness_ms=late, age_s=age)
+    shown = replace(made, ranks=ranks, coverage=replace(made.coverage, reporting=64 - len(silent)))
+    missing = [f"{len(silent)} are silent"] if silent else []
+    said = ", ".join([*missing, f"{64 - even - len(silent)} cannot be compared"])
+    assert calm_sentence(shown) == f"{even} of 64 ranks within 1 % of their median work; {said}"
 
 
 def test_ranks_that_restarted_alone_are_marked_and_are_no_headline() -> None:

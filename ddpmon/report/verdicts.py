@@ -256,7 +256,8 @@ def calm_sentence(snapshot: Snapshot) -> str:
 def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
     """How far the work of the ranks differs where nobody is named, and who is missing in that."""
     spread, silent, counted = spread_pct(ranks), _silent(snapshot), _compared(ranks)
-    counted[_longest_unheard(ranks, silent)] = False  # each rank is counted once
+    if silent:  # each rank is counted once
+        counted[_longest_unheard(ranks, silent)] = False
     known = int(counted.sum())
     others, who = world_size - known, f"{known:,} of {world_size:,} ranks"
     if spread is None or not known:

@@ -133,7 +133,8 @@ def _busbw(run: Run, transfer_ms: float) -> float:
 def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | None = None) -> Ranks:
     """Per-rank columns; durations are medians of the rank's own last 20 steps.
 
-    The work of ranks that are compared is that of the last 20 steps that all of them have finished, as lateness is.
+    The work of ranks that are compared is that of the last 20 steps that all of them have finished, as lateness is. A
+    rank that is lost while others go on has no lateness, also where it has told of some of these steps.
 
     `late` [world] are the ranks that findings call late, with which no other rank is compared; None for nobody.
     """
@@ -149,6 +150,10 @@ def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | No
     work_ms, alone = work.work_ms.copy(), np.flatnonzero(np.isnan(work.work_ms))
     if alone.size:
         work_ms[alone] = run.recent.work(alone)
+    late_ms, goes_on = work.late_ms.copy(), ~latest.ended
+    goes_on[lost] = False
+    if goes_on.any():
+        late_ms[lost] = np.nan
     return Ranks(
         host=places.host,
         state=tuple(state),
@@ -169,7 +174,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | No
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
         allreduce_ms=recent["allreduce"],
-        lateness_ms=work.late_ms,
+        lateness_ms=late_ms,
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],

@@ -13,7 +13,7 @@ from ddpmon.report.evidence import UNSEEN, evidence_words, unseen
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.peers import RHYTHM, now_and_then_words
 from ddpmon.report.step_clock import seconds_since, wall_of
-from ddpmon.report.verdicts import is_past, restarted_alone, stops_job
+from ddpmon.report.verdicts import is_past, is_restart, stops_job
 from ddpmon.report.wording import one_step_of, phase_words
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
@@ -73,7 +73,7 @@ def kind_words(kind: str) -> str:
 
 def who(finding: Finding) -> str:
     """`rank 42`, `ranks 8-31`, `node0002`, `9 ranks`, `2 hosts`, or `the run`; not cleaned."""
-    if KINDS[finding.kind].subject == "monitor" and not restarted_alone([finding]):
+    if KINDS[finding.kind].subject == "monitor" and not is_restart(finding):
         return "the run"
     if finding.ranks and (KINDS[finding.kind].subject != "host" or not finding.nodes):
         span = rank_span(finding.ranks)
@@ -91,7 +91,7 @@ def what(finding: Finding) -> str:
         return "killed or crashed"
     if finding.kind == "advice":
         return re.split(r"[:,] ", advice_text(finding.advice))[0] or NAMES["advice"]
-    if restarted_alone([finding]):
+    if is_restart(finding):
         return UNSEEN["restarted_alone"]
     return late_words(finding) or ", ".join(unseen({**finding.evidence})) or NAMES[finding.kind]
 

@@ -8,8 +8,13 @@ from ddpmon.snapshot import JobView
 
 def throughput_unit(job: JobView) -> str:
     """`samples/s`, and of how many ranks where others have restarted alone: `samples/s of 6 ranks`."""
-    is_part = job.throughput_ranks is not None and job.throughput_unit != "steps/s"
-    return f"{job.throughput_unit} of {plural(job.throughput_ranks or 0, 'rank')}" if is_part else job.throughput_unit
+    return f"{job.throughput_unit} {part_of_ranks(job)}".rstrip()
+
+
+def part_of_ranks(job: JobView) -> str:
+    """`of 6 ranks`, whose samples are counted, where others have restarted alone; empty of all, and of no figure."""
+    is_part = known(job.throughput) and job.throughput_ranks is not None and job.throughput_unit != "steps/s"
+    return f"of {plural(job.throughput_ranks or 0, 'rank')}" if is_part else ""
 
 
 def progress_words(job: JobView, *, brief: bool = False) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import decimals as digits
@@ -16,6 +17,7 @@ from ddpmon.report.base_step import noise_ms
 from ddpmon.report.verdicts import late_ranks, marked_ranks
 from ddpmon.report.wording import one_step_of
 from ddpmon.run.medians import median, some_of
+from ddpmon.run.model import SILENT_S
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
 
@@ -244,7 +246,7 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
 
 
 def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int]) -> Ints:
-    """The others that ranks are compared with, as verdicts do: those that are there, and that no finding calls late.
+    """The others that ranks are compared with, as verdicts do: those that are heard, and that no finding calls late.
 
     Without those of which no lateness is known, where one is known of others: these are in other steps than the rest,
     or have just come back. Where all that are left are late, they are the others.
@@ -253,7 +255,17 @@ def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int]) -> Ints:
     there = there[~np.isin(there, list(who))]
     compared = there[np.isfinite(ranks.lateness_ms[there])]
     there = compared if compared.size else there
-    if not {*GONE}.isdisjoint(ranks.state):
-        there = np.array([rank for rank in there.tolist() if ranks.state[rank] not in GONE], np.int64)
+    there = there[~_gone(ranks)[there]]
     calm: Ints = there[~np.isin(there, late_ranks(snapshot.findings))]
     return calm if len(calm) else there
+
+
+def _gone(ranks: Ranks) -> NDArray[np.bool_]:
+    """[world] whether a rank is gone, or silent while others are heard, so that its GPU does nothing for the run."""
+    with np.errstate(invalid="ignore"):
+        gone: NDArray[np.bool_] = ranks.age_s - np.fmin.reduce(ranks.age_s, initial=np.inf) > SILENT_S
+    for rank in np.flatnonzero(gone).tolist():
+        gone[rank] = ranks.state[rank] != "finished"
+    if not {*GONE}.isdisjoint(ranks.state):
+        gone |= np.isin(np.array(ranks.state), GONE)
+    return gone

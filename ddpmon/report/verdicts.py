@@ -102,8 +102,8 @@ def figures_now(snapshot: Snapshot) -> JobView:
 
 
 def _marks(finding: Finding) -> bool:
-    """Whether it says anything of the health of the ranks and hosts that it names."""
-    return finding.severity != "info" or KINDS[finding.kind].marks
+    """Whether it says anything of the ranks and hosts that it names: of their health, or that they restarted alone."""
+    return finding.severity != "info" or KINDS[finding.kind].marks or is_restart(finding)
 
 
 def naming(findings: Sequence[Finding], rank: int, host: str | None = None) -> list[Finding]:
@@ -166,7 +166,12 @@ def marked_ranks(findings: Sequence[Finding], floor: Severity = "info") -> dict[
 
 def restarted_alone(findings: Sequence[Finding]) -> set[int]:
     """The ranks that have restarted while others went on, so that they are at other steps."""
-    return {rank for each in firing(findings) if "restarted_alone" in each.evidence for rank in each.ranks}
+    return {rank for each in firing(findings) if is_restart(each) for rank in each.ranks}
+
+
+def is_restart(finding: Finding) -> bool:
+    """Whether it names ranks that have restarted while others went on."""
+    return "restarted_alone" in finding.evidence
 
 
 def late_ranks(findings: Sequence[Finding]) -> list[int]:
@@ -250,10 +255,12 @@ def calm_sentence(snapshot: Snapshot) -> str:
 
 def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
     """How far the work of the ranks differs where nobody is named, and who is missing in that."""
-    spread = spread_pct(ranks)
-    known = int(compared_ranks(ranks).sum())
+    spread, silent, counted = spread_pct(ranks), _silent(snapshot), compared_ranks(ranks)
+    if silent:  # each rank is counted once
+        counted[_longest_unheard(ranks, silent)] = False
+    known = int(counted.sum())
     others, who = world_size - known, f"{known:,} of {world_size:,} ranks"
-    if spread is None:
+    if spread is None or not known:
         return f"not enough evidence yet: {who} can be compared"
     who = who if others else f"{known:,} ranks"
     late = _late_soon(snapshot) if spread > CALM.uneven_pct else ()
@@ -262,9 +269,9 @@ def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
     if spread > CALM.uneven_pct:
         return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
     even = f"{who} within {max(math.ceil(spread), 1)} % of their median work"
-    silent = _silent(snapshot)
+    apart = others - silent
     missing = [f"{silent:,} {'is' if silent == 1 else 'are'} silent"] if silent else []
-    missing += [f"{others:,} cannot be compared"] if others else []
+    missing += [f"{apart:,} cannot be compared"] if apart else []
     return f"{even}; {', '.join(missing)}" if missing else f"{_HEALTHY}{even}"
 
 
@@ -281,6 +288,11 @@ def _silent(snapshot: Snapshot) -> int:
     if coverage is None or run is None or snapshot.link.state != "live" or run.state != "running":
         return 0
     return max(0, coverage.expected - coverage.reporting)
+
+
+def _longest_unheard(ranks: Ranks, many: int) -> NDArray[np.int64]:
+    """The ranks that have not been heard for the longest time, so many of them."""
+    return np.argsort(-np.nan_to_num(ranks.age_s, nan=np.inf), kind="stable")[:many]
 
 
 def _late_soon(snapshot: Snapshot) -> Sequence[int]:

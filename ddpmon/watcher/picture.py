@@ -15,7 +15,7 @@ from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.hosts import build_nodes
 from ddpmon.report.past import with_when
 from ddpmon.report.rank_detail import build_detail
-from ddpmon.report.verdicts import late_ranks, marked_ranks, restarted_alone
+from ddpmon.report.verdicts import is_restart, late_ranks, marked_ranks
 from ddpmon.run.model import Run
 from ddpmon.shell_command import of_ended_ranks
 from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
@@ -98,7 +98,7 @@ def take_picture(
 
 def _is_silence(finding: Finding) -> bool:
     """Whether an incomplete picture is one because ranks are not heard."""
-    return bool(finding.ranks) and not restarted_alone([finding])
+    return bool(finding.ranks) and not is_restart(finding)
 
 
 def _notices(run: Run) -> list[str]:

@@ -46,6 +46,17 @@ def test_stalls_and_failures_arrive_for_every_rank_and_in_detail() -> None:
     assert [detail.failure for detail in details if detail] == [None, None, FAILURE]
 
 
+@pytest.mark.parametrize(("lost", "known"), [((), 4), ((2,), 3), ((0, 1, 2, 3), 4)])
+def test_a_rank_that_is_lost_while_others_go_on_has_no_lateness(lost: tuple[int, ...], known: int) -> None:
+    """It was ±0 as long as the last steps compared were steps of its own, too, and a dash later."""
+    job, run = MadeJob(healthy_phases(4, 40)), Run(run_info(4))
+    for rank in range(4):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40)), 0.0)
+    ranks = build_ranks(run, run.ages(14.0), np.array(lost, np.int64))
+    assert np.isfinite(ranks.lateness_ms).sum() == known
+    assert np.isfinite(ranks.work_ms).all(), "what it worked last is known"
+
+
 @pytest.mark.parametrize(("state", "left"), [("running", 14.0), ("stalled", None)])
 def test_no_time_is_left_that_can_be_told_while_a_rank_stands_still(state: str, left: float | None) -> None:
     job, run = MadeJob(healthy_phases(2, 40)), Run(run_info(2))

@@ -138,11 +138,34 @@ def test_a_run_of_which_some_ranks_have_fallen_silent_is_not_called_healthy() ->
     coverage = even().coverage
     assert coverage is not None
     shown = replace(even(), coverage=replace(coverage, reporting=6))
-    assert calm_sentence(shown) == "8 ranks within 1 % of their median work; 2 are silent"
+    assert calm_sentence(shown) == "6 of 8 ranks within 1 % of their median work; 2 are silent"
     assert glyph(shown) == ASCII.glyphs.note
     run = even().run
     assert run is not None
     assert is_even(replace(shown, run=replace(run, state="finished"))), "who has ended may be silent"
+
+
+@pytest.mark.parametrize(("silent", "even"), [(range(8, 16), 8), (range(4, 12), 4), (range(0), 8)])
+def test_the_calm_sentence_counts_each_rank_once(silent: range, even: int) -> None:
+    """Of 64 ranks 8 were compared, 8 were silent and 56 could not be compared: 72 (seen in a picture)."""
+    made, everyone = snapshot(Made(ranks=64, per_node=8)), np.arange(64)
+    assert made.ranks is not None
+    assert made.coverage is not None
+    late, age = np.where(everyone < 8, 0.0, np.nan), np.where(np.isin(everyone, silent), 14.0, 0.4)
+    ranks = replace(made.ranks, work_ms=np.full(64, 100.0), lateness_ms=late, age_s=age)
+    shown = replace(made, ranks=ranks, coverage=replace(made.coverage, reporting=64 - len(silent)))
+    missing = [f"{len(silent)} are silent"] if silent else []
+    said = ", ".join([*missing, f"{64 - even - len(silent)} cannot be compared"])
+    assert calm_sentence(shown) == f"{even} of 64 ranks within 1 % of their median work; {said}"
+
+
+def test_ranks_that_restarted_alone_are_marked_and_are_no_headline() -> None:
+    note = replace(found("monitor_degraded", "info", 1), evidence={"restarted_alone": 1})
+    node = NodeView(0, "node0", (0, 1))
+    assert headline([note]) is None
+    assert marked_ranks([note]) == {1: note}
+    assert marked_hosts([note], [node, NodeView(1, "node1", (2, 3))]) == {0: note}
+    assert about_host([note], node) == [note]
 
 
 def test_the_findings_screen_ticks_no_more_than_the_headline_does() -> None:

@@ -50,6 +50,31 @@ def test_the_others_are_those_that_are_compared_with() -> None:
     assert len({len(line.rstrip()) for line in (*narrow[:2], *narrow[2:6])}) == 1, "the figures end below their heading"
 
 
+def test_a_rank_that_has_fallen_silent_is_none_of_the_others() -> None:
+    """Beside a GPU at 94 % the others had 47.5 %: the median of one that works and of one whose rank was gone."""
+    made = snapshot(Made(ranks=4, gpu=True))
+    assert made.ranks is not None
+    assert made.ranks.gpu[2] is not None
+    gpu = (*made.ranks.gpu[:2], structs.replace(made.ranks.gpu[2], utilization_pct=0.0), made.ranks.gpu[3])
+    silent = np.where(np.arange(4) == 2, 9.4, 0.4)
+    for state, age_s, others in (("running", silent, 2), ("finished", silent, 3), ("running", np.full(4, 60.0), 3)):
+        ranks = replace(made.ranks, gpu=gpu, age_s=age_s, state=("running", "running", state, "running"))
+        found = compare(replace(made, ranks=ranks), [0])
+        assert found.others == others, (state, age_s)
+        busy = next(row for row in found.rows if (row.quantity.name, row.quantity.unit) == ("GPU", "%"))
+        known = [each.utilization_pct for rank, each in enumerate(gpu) if each and rank and (rank != 2 or others == 3)]
+        assert busy.others == np.median(np.array(known, np.float64))
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_a_compared_rank_that_restarted_alone_has_its_sign_and_a_line(width: int) -> None:
+    note = Finding("monitor_degraded", "info", "rank 5 has restarted", (5,), evidence={"restarted_alone": 1})
+    lines = text_of(marked_lines(snapshot(Made()), [0, 5], width, 24, ASCII, [note]))
+    assert "rank 5 r" in lines[0]
+    assert "rank 0 r" not in lines[0]
+    assert [line.split() for line in lines if "alone" in line] == [["r", "rank", "5:", "restarted", "alone"]]
+
+
 def test_what_of_a_comparison_has_no_room_is_said() -> None:
     made = snapshot(Made(ranks=16, per_node=8, gpu=True))
     whole = text_of(marked_lines(made, [1, 2, 3, 4], 160, 40, ASCII))

@@ -267,6 +267,30 @@ def test_memory_has_one_unit_everywhere(run: str) -> None:
     assert any("GiB" in line for line in text_of(lines))
 
 
+@pytest.mark.parametrize("width", [64, 80, 100, 200])
+def test_the_samples_of_some_ranks_are_not_shown_as_those_of_all(width: int) -> None:
+    made = snapshot(Made(ranks=64, per_node=8))
+    part = replace(made, job=replace(made.job, throughput=3516.0, throughput_ranks=56))
+    line, whole = (text_of([figures_line(ViewState(each, LOOKS["plain"]), width)])[0] for each in (part, made))
+    assert "samples/s" not in line or "3,516 samples/s of 56 ranks" in line
+    assert ("samples/s" in line) == (width >= 80)
+    assert "samples/s of" not in whole
+    unknown = replace(part, job=replace(part.job, throughput=None))
+    assert "ranks" not in text_of([figures_line(ViewState(unknown, LOOKS["plain"]), width)])[0]
+
+
+def test_the_title_of_the_samples_has_the_number_of_ranks_beside_the_newest_value_alone() -> None:
+    """The line goes from those of 64 ranks to those of 56: none of both is what the whole plot is of."""
+    made = snapshot(Made(ranks=64, per_node=8))
+    job = replace(made.job, throughput=3516.0, throughput_ranks=56)
+    for shown, said in ((job, r"samples/s \S+ 3,516 of 56 ranks "), (replace(job, throughput=None), r"samples/s ─+$")):
+        picture = ViewState(replace(made, job=shown), LOOKS["plain"])
+        (title,) = (
+            line.strip() for line in text_of(plots_stacked(picture, 0, 160, 40, lateness=False)) if "samples" in line
+        )
+        assert re.search(said, re.sub(", median and range per . steps", "", title)), title
+
+
 def test_the_jobs_own_step_and_its_eta_stand_beside_ours() -> None:
     made = snapshot(Made(ranks=8))
     job = replace(made.job, job_step=300, job_total=1200, eta_s=725.0, tokens_per_s=48211.4)

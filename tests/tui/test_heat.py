@@ -156,6 +156,18 @@ def test_the_sign_of_an_onset_stands_below_the_first_late_step(onset: int, width
     assert lines[9].rstrip().endswith("204" if onset < 200 else "!")
 
 
+@pytest.mark.parametrize("width", [80, 120, 240])
+@pytest.mark.parametrize(("onset", "ends"), [(204, "! 204"), (205, "204"), (260, "204")])
+def test_the_axis_ends_with_its_last_column_and_has_no_mark_of_a_later_step(onset: int, ends: str, width: int) -> None:
+    """A hang at step 60 was marked behind the last column, whose step was 59."""
+    made = snapshot(Made(straggler=5, onset=100, step=204))
+    hang = replace(made.findings[0], since_step=onset)
+    _title, row, *_, axis = text_of(heat_lines(ViewState(replace(made, findings=(hang,)), ASCII), width, 10))
+    assert axis.rstrip().endswith((ends, ends.replace("! 204", "204 !")))
+    assert len(axis.rstrip()) == len(row.rstrip())
+    assert ("!" in axis) == (onset == 204)
+
+
 @pytest.mark.parametrize(("ranks", "late", "label"), [(1024, 341, "n42"), (64, 42, "n5"), (24, 19, "19")])
 def test_a_row_that_is_marked_is_called_as_the_finding_says(ranks: int, late: int, label: str) -> None:
     made = Made(ranks=ranks, straggler=late, per_node=8 if ranks > 24 else 24)

@@ -201,6 +201,20 @@ def test_a_host_with_ranks_that_cannot_be_compared_has_no_tick() -> None:
     assert said(unread)[1] == " * not compared yet: no step of its 4 ranks has been read"
 
 
+def test_a_host_whose_ranks_restarted_alone_says_so_and_has_their_sign() -> None:
+    """The views of hosts said "no findings for this host" of a host that a finding names (seen in a picture)."""
+    words = "ranks 4-7 have restarted on their own"
+    note = Finding("monitor_degraded", "info", words, (4, 5, 6, 7), evidence={"restarted_alone": 4})
+    made = replace(snapshot(Made(ranks=8, per_node=4)), findings=(note,))
+    assert said(made, number=1)[1] == f" r {words}"
+    assert said(made, number=0)[1] == " v no findings for this host"
+    order = ordered_hosts(made, "worst", False)
+    first, second = text_of(host_table_lines(ViewState(made, ASCII), TableView(order, focused=False), 120, 8))[2:4]
+    assert first.split()[:2] == ["r", "node1"]
+    assert first.rstrip().endswith(" ranks 4-7: restarted alone")
+    assert second.split()[0] == "node0"
+
+
 def test_the_host_of_a_run_of_one_rank_has_its_tick() -> None:
     assert said(without_lateness(snapshot(Made(ranks=1, per_node=1)), [0]))[1] == " v no findings for this host"
 

@@ -182,6 +182,16 @@ def test_a_wide_axis_has_three_times_of_day_and_a_narrow_one_the_first() -> None
     assert narrow == ["step", "0", "10:00:25", "49"]
 
 
+@pytest.mark.parametrize(("onset", "shown"), [(10, True), (15, False), (18, False), (34, True)])
+def test_the_time_of_another_step_does_not_stand_close_behind_a_mark(onset: int, shown: bool) -> None:
+    """`▲ 60  11:23:05` was read as one pair, and step 60 had been at another time."""
+    curve = Curve("loss", "", np.arange(50.0), np.arange(50.0), times=((25, "10:00:25"),), onsets=(onset,))
+    line = text_of(plot_lines(curve, 74, 9, COLOUR))[-1]
+    assert f"▲ {onset}" in line
+    assert ("10:00:25" in line) is shown
+    assert not re.search(r"▲ \d+ {0,9}\d\d:", line)
+
+
 @pytest.mark.parametrize(
     ("onset", "begins"),
     [

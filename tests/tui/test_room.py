@@ -58,6 +58,20 @@ def test_few_ranks_fill_every_view(shown: Snapshot, keys: tuple[str, ...], said:
     watch(Fixed(shown), act, LARGE)
 
 
+@pytest.mark.parametrize(("unknown", "apart"), [((0, 1, 2, 3), 5), ((0, 1, 2), 13)])
+def test_a_map_of_nothing_known_takes_a_line_a_rank(unknown: tuple[int, ...], apart: int) -> None:
+    """It kept the lines of a map, and a sixth of the screen was empty below it."""
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("not known in these steps")
+        lines = watched.text().splitlines()
+        (heat,) = (at for at, line in enumerate(lines) if "lateness, rank x step" in line)
+        assert len(lines) - 2 - heat == apart, "up to the axis above the keys"
+        assert lines[-2].split()[0] == "step"
+
+    watch(Fixed(without_common_steps(CALM, *unknown)), act, LARGE)
+
+
 @pytest.mark.parametrize(
     ("size", "keys", "said", "most"),
     [

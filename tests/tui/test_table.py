@@ -75,6 +75,17 @@ def test_a_rank_that_restarted_alone_has_a_sign_of_its_own() -> None:
     assert signs == {f"{rank}": "r" if rank == 3 else "" for rank in range(8)}
 
 
+def test_ranks_that_restarted_alone_come_before_those_that_no_finding_names() -> None:
+    """No lateness is known of them, so they came last although a finding named them (seen in a picture)."""
+    note = Finding("monitor_degraded", "info", "", (5, 6), evidence={"restarted_alone": 2})
+    loud = Finding("gpu_memory_uneven", "warning", "", (7,))
+    made = snapshot(Made(ranks=8, straggler=3))
+    assert made.ranks is not None
+    late = np.where(np.isin(np.arange(8), (5, 6)), np.nan, made.ranks.lateness_ms)
+    shown = replace(made, ranks=replace(made.ranks, lateness_ms=late), findings=(loud, note))
+    assert ordered(shown, "worst", False, "").tolist() == [7, 5, 6, 3, 0, 1, 2, 4]
+
+
 def test_an_information_does_not_outrank_lateness() -> None:
     made = snapshot(Made(ranks=2, straggler=0))
     note = Finding("gpu_memory_uneven", "info", "rank 1 needs more device memory than the others.", (1,))

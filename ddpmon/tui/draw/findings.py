@@ -13,7 +13,7 @@ from ddpmon.format import count, known
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.finding_rows import kind_words, late_words, what, what_within, who
 from ddpmon.report.trace import shortened_place
-from ddpmon.report.verdicts import firing, headline, is_past, nothing_found
+from ddpmon.report.verdicts import firing, headline, is_past, is_restart, nothing_found
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import calm_style, finding_style
@@ -134,8 +134,11 @@ def _said(finding: Finding, cells: int, look: Look) -> str:
 
 
 def _detail(finding: Finding) -> str:
-    """The cause; where that is not known, of what is no lateness the two figures that were measured first."""
-    if finding.cause or late_words(finding) or finding.cleared_at_step is not None:
+    """The cause; where that is not known, of what is no lateness the two figures that were measured first.
+
+    Of ranks that restarted alone only their number was, which the line has anyway.
+    """
+    if finding.cause or late_words(finding) or is_restart(finding) or finding.cleared_at_step is not None:
         return finding.cause or ""
     measured = evidence_words(finding.evidence).split("; ")
     return ", ".join(each for each in measured[:DETAILS] if each not in what(finding))

@@ -12,7 +12,7 @@ from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
 from ddpmon.report.overdue import is_overdue
 from ddpmon.report.past import kill_of
-from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, not_compared_words
+from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, is_restart, not_compared_words
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
 from ddpmon.tui.lines import Line, clip, clip_words, fit, fit_all, joined, spread, width_of, wrap
@@ -181,7 +181,7 @@ def finding_style(finding: Finding, look: Look) -> tuple[str, Style]:
         return look.glyphs.lost, look.broken
     if at_or_above(finding.severity, "warning"):
         return look.glyphs.mark, look.accent
-    return look.glyphs.note, look.text
+    return (look.glyphs.restarted if is_restart(finding) else look.glyphs.note), look.text
 
 
 def _dot(look: Look) -> Segment:

@@ -104,6 +104,12 @@ def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:
     return [1 if each else tall for each in unknown.tolist()]
 
 
+def is_known(picture: ViewState) -> bool:
+    """Whether the map has a row with more than the words that nothing is known of its rank."""
+    heat = shown_heat(picture)
+    return heat is None or not heat.values.size or any(not np.isnan(row).all() for row in heat.values)
+
+
 def shown_heat(picture: ViewState) -> Heat | None:
     """The metric that the reader asks for, else lateness, over the steps that the reader has zoomed in on."""
     heat = picture.snapshot.chosen_heat or picture.snapshot.heat
@@ -295,14 +301,14 @@ def _axis(grid: Grid, picture: ViewState, gutter: int, width: int) -> Line:
     columns = len(grid.at)
     first, last = int(grid.steps[0]), grid.newest
     end = count(last) if snapshot.replay is None else f"{count(last)} {look.glyphs.cursor}"
-    seen = [(grid.column_of(since), since) for since in onsets(snapshot.findings)]
-    told = [(at, _dated("", since, picture, width) if at >= 0 else count(since)) for at, since in seen]
+    began = [(grid.column_of(since), since) for since in onsets(snapshot.findings) if since <= last]
+    told = [(at, _dated("", since, picture, width) if at >= 0 else count(since)) for at, since in began]
     named = (_dated("step ", first, picture, width), f"step {count(first)}", count(first))
-    marks = beginning(named, told, max(width - gutter, 0), look)
+    marks = beginning(named, told, columns, look)
     marks.append((columns - len(end), end, snapshot.replay is not None))
     between = [columns * quarter // 4 for quarter in (2, 1, 3)] if width >= WIDE else []
-    marks += [(place, _dated("", int(grid.steps[place]), picture, width), False) for place in between]
-    return [Segment(" " * gutter, look.text), *axis(marks, max(width - gutter, 0), look)]
+    times = [(place, _dated("", int(grid.steps[place]), picture, width)) for place in between]
+    return [Segment(" " * gutter, look.text), *axis(marks, columns, look, times)]
 
 
 def _dated(lead: str, step: int, picture: ViewState, width: int) -> str:

@@ -93,7 +93,7 @@ def _figures(snapshot: Snapshot, look: Look, cells: int, width: int) -> list[Lin
         [*course("step_ms"), _value(step_ms, look.text, look), Segment(" ms/step", look.dim)],
         [Segment("loss ", look.dim), *course("loss"), _value(f"{loss:<5}", look.text, look)],
         [*course("throughput"), _value(f"{figure(job.throughput, look.unknown):>5} ", look.text, look),
-         Segment(look.clean(throughput_unit(job) if width >= RANKS else job.throughput_unit), look.dim)],
+         Segment(look.clean(throughput_unit(job)), look.dim)],
         [Segment("waiting ", look.dim), *_lost(snapshot, job, look, brief=width < RANKS)],
     ]  # fmt: skip
     return parts

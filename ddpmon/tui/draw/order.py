@@ -11,7 +11,7 @@ from ddpmon.report.base_step import base_step_ms
 from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent
 from ddpmon.report.past import with_kill
 from ddpmon.report.peers import as_shown
-from ddpmon.report.verdicts import headline, marked_hosts, marked_ranks
+from ddpmon.report.verdicts import headline, marked_hosts, marked_ranks, restarted_alone
 from ddpmon.snapshot import Ints, NodeView, Ranks, Snapshot
 from ddpmon.tui.draw.columns import BY_KEY
 from ddpmon.tui.draw.host_cells import METRICS, metric_of, oddness
@@ -113,9 +113,9 @@ def _largest_first(value: float | None) -> float:
 
 
 def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
-    """The headline's ranks, then broken ones, then those that a warning names in the findings' order, then by lateness.
+    """The headline's ranks, then broken ones, then those that a warning names in the findings' order.
 
-    Equals are in rank order.
+    Then come those that have restarted alone, and all others by lateness. Equals are in rank order.
     """
     worst = headline(snapshot.findings)
     told = np.isin(np.arange(len(ranks)), () if worst is None or worst.severity == "info" else worst.ranks)
@@ -123,6 +123,7 @@ def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
     if not TROUBLE.keys().isdisjoint(ranks.state):
         state = np.array([TROUBLE.get(state, 9) for state in ranks.state])
     named = np.full(len(ranks), 1 << 30)
+    named[[rank for rank in restarted_alone(snapshot.findings) if rank < len(ranks)]] = len(ranks)
     for place, rank in enumerate(marked_ranks(with_kill(snapshot).findings, "warning")):
         if 0 <= rank < len(ranks):
             named[rank] = place

@@ -15,6 +15,7 @@ from ddpmon.tui.theme import Look, ink
 STRONG, USUAL, FAINT = 1, 2, 3  # shades of the one hue, by how much a meter should draw the eye
 HEAVY, HALF, LIGHT = "━", "╸", "─"
 APART = 2  # cells between two labels of an axis at least
+BEHIND = 10  # cells behind the mark of a trouble without the time of day of another step. Chosen: more than a time has
 TITLES = ("─ ", "- ")  # what a title line begins with
 Keys = Sequence[tuple[str, str]]
 
@@ -116,17 +117,27 @@ def _at(column: int, text: str, width: int, look: Look) -> tuple[int, str, bool]
     return column - len(text) - 1, f"{text} {sign}", True
 
 
-def axis(marks: list[tuple[int, str, bool]], width: int, look: Look) -> Line:
-    """Labels under a plot: (column, text, accented) from the most to the least wanted, two cells apart at least."""
+def axis(marks: Sequence[tuple[int, str, bool]], width: int, look: Look, times: Sequence[tuple[int, str]] = ()) -> Line:
+    """Labels under a plot: (column, text, accented) from the most to the least wanted, two cells apart at least.
+
+    The `times` of day come last, and none of them close behind an accented label, whose step it would seem to date.
+    """
     cells: list[tuple[str, bool]] = [(" ", False)] * width
     for column, text, accented in marks:
-        start = max(0, min(column, width - len(text)))
-        span = range(max(start - APART, 0), min(start + len(text) + APART, width))
-        if len(text) > width or any(cells[place][0] != " " for place in span):
-            continue
-        for place, char in enumerate(text):
-            cells[start + place] = (char, accented)
+        _write(cells, column, text, accented=accented)
+    for column, text in times:
+        if not any(accented for _, accented in cells[max(column - BEHIND, 0) : max(column, 0)]):
+            _write(cells, column, text)
     return _runs(cells, look)
+
+
+def _write(cells: list[tuple[str, bool]], column: int, text: str, *, accented: bool = False) -> None:
+    """Put a label into the cells of an axis, inside both ends, where it has room."""
+    width = len(cells)
+    start = max(0, min(column, width - len(text)))
+    near = cells[max(start - APART, 0) : start + len(text) + APART]
+    if len(text) <= width and all(char == " " for char, _ in near):
+        cells[start : start + len(text)] = [(char, accented) for char in text]
 
 
 def _runs(cells: list[tuple[str, bool]], look: Look) -> Line:

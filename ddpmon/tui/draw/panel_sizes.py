@@ -83,6 +83,7 @@ def plan(
     rows: int | None = None,
     typing: int = 0,
     chosen: int = CHOSEN_MOST,
+    grows: bool = True,
 ) -> Plan:
     """Share the terminal out: the table first, then the heat-map, then plots and further findings.
 
@@ -96,13 +97,14 @@ def plan(
         rows: rows the table would have.
         typing: lines that the filter takes while it is typed.
         chosen: lines that there are to show of the chosen rank.
+        grows: whether rows of few ranks in the heat-map take more than a line where there is room.
     """
     if width < LEAST[0] or height < LEAST[1]:
         return Plan(fits=False)
     room = max(height - head - 1 - typing, 0)
     rows = ranks if rows is None else rows
     if width >= WIDE:
-        return _wide(width, room, head, ranks, rows, findings, halves, chosen)
+        return _wide(width, room, head, ranks, rows, findings, halves, chosen, grows=grows)
     return _narrow(room, head, ranks, rows, findings, halves)
 
 
@@ -148,6 +150,8 @@ def _wide(
     findings: int,
     halves: bool,
     most: int,
+    *,
+    grows: bool,
 ) -> Plan:
     """Left the table with what is known of the chosen rank, right the plots, below them the heat-map.
 
@@ -159,7 +163,7 @@ def _wide(
         return Plan(True, head, room, side)
     wanted = min(findings + 1, 6) if findings else 0
     heat = fold(ranks, min(HEAT_ROWS_MOST, room // 2 - HEAT_FRAME), halves=halves).lines
-    if heat == ranks:
+    if heat == ranks and grows:
         needed = max(TABLE_HEAD + rows + wanted + CHOSEN_LINES, PLOTS_LEAST)
         heat *= next((tall for tall in (3, 2) if room - HEAT_FRAME - heat * tall >= needed), 1)
     above = room - heat - HEAT_FRAME

@@ -17,6 +17,7 @@ from ddpmon.report.peers import (
     difference_words,
     now_and_then_words,
 )
+from ddpmon.report.verdicts import is_restart, restarted_alone
 from ddpmon.report.wording import last_steps
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.findings import one_line
@@ -125,9 +126,9 @@ def table_size(snapshot: Snapshot, who: Sequence[int], findings: Sequence[Findin
 
 
 def _loud(who: Sequence[int], findings: Sequence[Finding]) -> list[Finding]:
-    """Of these findings the first ones that name one of the ranks and are more than information."""
+    """The first of these findings that name one of the ranks, without information but that it restarted alone."""
     named = [finding for finding in findings if not {*who}.isdisjoint(finding.ranks)]
-    return [finding for finding in named if finding.severity != "info"][:SAID_MOST]
+    return [finding for finding in named if finding.severity != "info" or is_restart(finding)][:SAID_MOST]
 
 
 def ranks_fitting(width: int) -> int:
@@ -154,7 +155,8 @@ def marked_lines(
     name = NAME if NAME + NUMBER + 1 + len(who) * CELL_LEAST <= width else NAME_LEAST
     cell = max(min((width - name - NUMBER - 1) // len(shown), CELL_MOST), CELL_LEAST)
     many = _others_words(found, width - name - 1 - len(shown) * cell)
-    lines = [_heading("compare", f"{_rank_names(shown, cell)}{'others':>{len(many)}}", name, width, look)]
+    heading = f"{_rank_names(shown, cell, findings, look)}{'others':>{len(many)}}"
+    lines = [_heading("compare", heading, name, width, look)]
     lines.append([*_hosts(snapshot, shown, name, cell, look), Segment(many, look.dim)])
     most = max(height - HEADS - FIGURES_LEAST, 0)
     said = [one_line(finding, width, look) for finding in _loud(who, findings)[:most]]
@@ -182,11 +184,12 @@ def _others_words(found: Comparison, room: int) -> str:
     return f" {long}" if len(long) < room else f"{short:>{NUMBER}}"
 
 
-def _rank_names(who: Sequence[int], cell: int) -> str:
-    """The ranks over their figures, and a heading over the differences of all but the first."""
-    more = _more_room(cell)
+def _rank_names(who: Sequence[int], cell: int, findings: Sequence[Finding], look: Look) -> str:
+    """The ranks over their figures, with the sign of one that restarted alone, and a heading over the differences."""
+    more, alone = _more_room(cell), restarted_alone(findings)
     names = (
-        f"{f'rank {rank}':>{cell - more - 2}}  {'diff' if place and more else '':>{more}}"
+        f"{f'rank {rank}':>{cell - more - 2}} {look.glyphs.restarted if rank in alone else ' '}"
+        f"{'diff' if place and more else '':>{more}}"
         for place, rank in enumerate(who)
     )
     return "".join(names)

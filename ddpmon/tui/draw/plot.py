@@ -136,7 +136,7 @@ def _plotted(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
         return fit_all([*lines, [Segment(f"{look.unknown:>5}", look.dim)]], width, height)
     lines += _said_of_end(body(curve, columns, rows, scale, span, look), curve, span, columns, look)
     if rows < height - 1:
-        lines.append([Segment(" " * GUTTER, look.text), *axis(_marks(curve, span, columns, look), columns, look)])
+        lines.append([Segment(" " * GUTTER, look.text), *_axis(curve, span, columns, look)])
     return fit_all(lines, width, height)
 
 
@@ -190,7 +190,7 @@ def _said_of_end(rows: list[Line], curve: Curve, span: Span, columns: int, look:
     return [*rows[:middle], [*before, Segment(words, look.dim), *after], *rows[middle + 1 :]]
 
 
-def _marks(curve: Curve, span: Span, columns: int, look: Look) -> list[tuple[int, str, bool]]:
+def _axis(curve: Curve, span: Span, columns: int, look: Look) -> Line:
     """The onsets, the ends of the axis, and times of day between them."""
 
     def place(step: int) -> int:
@@ -201,7 +201,7 @@ def _marks(curve: Curve, span: Span, columns: int, look: Look) -> list[tuple[int
     marks = beginning((f"step {first}", first), began, columns, look)
     marks.append((columns - 1, count(round(span[1])), False))
     times = curve.times[: 1 if columns < TIMED_WIDE else None]
-    return marks + [(place(step) - len(text) // 2, text, False) for step, text in times]
+    return axis(marks, columns, look, [(place(step) - len(text) // 2, text) for step, text in times])
 
 
 def _span(curve: Curve) -> Span | None:

@@ -9,7 +9,7 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.format import figure, known, loss_words, time_of_day
-from ddpmon.report.job_progress import throughput_unit
+from ddpmon.report.job_progress import part_of_ranks
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import figures_now, late_ranks, onsets
@@ -200,12 +200,12 @@ def _curves(picture: ViewState, rank: int, *, lateness: bool) -> list[Curve]:
 def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
     job, run = figures_now(picture.snapshot), picture.snapshot.run
     source = f": {picture.look.clean(run.loss_from)}" if run is not None and run.loss_from else ""
-    speed = figure(job.throughput) if known(job.throughput) else ""
+    speed = f"{figure(job.throughput)} {part_of_ranks(job)}".rstrip() if known(job.throughput) else ""
     step_ms = figure(job.step_ms) if known(job.step_ms) else ""
     curves = [
         Curve("step time, ms", step_ms, series.step, series.step_ms, is_cut=True),
         Curve(f"loss{source}", loss_words(job.loss, ""), series.step, series.loss, series.loss_low, series.loss_high),
-        Curve(picture.look.clean(throughput_unit(job)), speed, series.step, series.throughput),
+        Curve(picture.look.clean(job.throughput_unit), speed, series.step, series.throughput),
     ]
     return _completed(picture, *curves)
 

@@ -80,7 +80,8 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     for track in _tracks(timeline, told):
         lines += _row(track, timeline, told, span, columns, rows, cursor, look)
     left_side = [Segment(" " * (NAME + GUTTER))]
-    lines += [[*left_side, *axis(marks, columns, look)] for marks in (*events, _steps(whole, span, columns, look))]
+    lines += [[*left_side, *axis(marks, columns, look)] for marks in events]
+    lines.append([*left_side, *_axis(whole, span, columns, look)])
     return fit_all(lines, width, height)
 
 
@@ -204,18 +205,18 @@ def _with_cursor(line: Line, column: int, look: Look) -> Line:
     return [*before, Segment(look.glyphs.bar, look.accent), *after]
 
 
-def _steps(whole: Snapshot, span: Span, columns: int, look: Look) -> Marks:
+def _axis(whole: Snapshot, span: Span, columns: int, look: Look) -> Line:
     """The last step, the first one, where lasting troubles began, and between them times of day over their steps."""
     first, last = round(span[0]), round(span[1])
     began = [step for step in onsets(whole.findings) if step <= last]
     told = [(column_of(step, span, columns) if step >= first else -1, f"{step:,}") for step in began]
     marks: Marks = [(columns, f"{last:,}", False), *beginning((f"step {first:,}", f"{first:,}"), told, columns, look)]
+    times = list[tuple[int, str]]()
     for share in (0.5, 0.25, 0.75):
         step = round(first + share * (last - first))
         clock = time_of_day(wall_of(whole, step))
-        if clock:
-            marks.append((round(share * (columns - 1)) - len(clock) // 2, clock, False))
-    return marks
+        times.append((round(share * (columns - 1)) - len(clock) // 2, clock))
+    return axis(marks, columns, look, times)
 
 
 def bucket_lines(

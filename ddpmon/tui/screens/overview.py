@@ -18,6 +18,7 @@ from ddpmon.tui.draw.columns import LETTERS, heading
 from ddpmon.tui.draw.findings import finding_at, finding_lines
 from ddpmon.tui.draw.grid import METRICS
 from ddpmon.tui.draw.header import header_line, notice_lines, too_small_lines, waiting_lines
+from ddpmon.tui.draw.heat import is_known
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import LEAST, WIDE, Plan, alone, plan
@@ -168,10 +169,12 @@ class Overview(BaseScreen):
         rows = len(self.table.view.order) if hangs else ranks
         stacks = stuck_height(self.picture, self.rank) if hangs and self.rank >= 0 else 0
 
+        grows = is_known(self.picture)
+
         def sized(chosen: int) -> Plan:
             return plan(
                 size.width, size.height, ranks, found,
-                head=head, halves=look.smooth, rows=max(rows, 1), typing=typing, chosen=chosen,
+                head=head, halves=look.smooth, rows=max(rows, 1), typing=typing, chosen=chosen, grows=grows,
             )  # fmt: skip
 
         whole = sized(stacks + against_height(self.picture, self.rank))

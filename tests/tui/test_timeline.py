@@ -356,3 +356,31 @@ def test_the_axis_of_the_timeline_marks_the_onset_and_times_stand_over_their_ste
     assert [abs(clock.start() + 4 - place) <= 1 for clock in clocks] == [True]
     assert re.search(r"▲ 820 {10}", axis), "no time of another step is close behind"
     assert "▲" not in text_of(timeline_lines(ViewState(replace(made, findings=()), make_look()), width, 24))[-1]
+
+
+def test_in_two_lines_a_row_says_which_rank_is_late() -> None:
+    """`latest 4,095` did not say that it is a rank (what viewers of the pictures found)."""
+    made = timed(SHOWN)
+    assert made.timeline is not None
+    for rank in (11, 417, 4095):
+        timeline = replace(made.timeline, late_rank=np.full(len(made.timeline.step), rank))
+        lines = text_of(timeline_lines(ViewState(replace(made, timeline=timeline), make_look()), 80, 12))
+        assert lines[1].startswith(f" rank {rank} late "), lines[1]
+        assert lines[2].startswith(" 30.0 %")
+
+
+NAMED = [(6.3, (), False), (10.0, (), True), (6.3, (LATE,), True), (4.0, (LATE,), False)]
+
+
+@pytest.mark.parametrize(("late", "found", "is_named"), NAMED)
+def test_a_rank_that_may_be_the_latest_by_chance_is_named_only_where_a_finding_does(
+    late: float, found: tuple[Finding, ...], is_named: bool
+) -> None:
+    """Of 1,024 healthy ranks some rank is late by 4.7 % in the median step, and was named (what viewers found)."""
+    made = made_timeline()
+    many = len(made.step)
+    timeline = replace(made, late_pct=np.full(many, late), late_rank=np.full(many, 3), marks=())
+    shown = ViewState(replace(SHOWN, findings=found, timeline=timeline), make_look())
+    for height, word in ((8, " rank 3 late"), (24, " rank 3 ")):
+        names = [line[:16] for line in text_of(timeline_lines(shown, 120, height))]
+        assert any(name.startswith(word) for name in names) is is_named, names

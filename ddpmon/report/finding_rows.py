@@ -13,7 +13,7 @@ from ddpmon.report.evidence import UNSEEN, evidence_words, unseen
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.peers import RHYTHM, now_and_then_words
 from ddpmon.report.step_clock import seconds_since, wall_of
-from ddpmon.report.verdicts import is_past, restarted_alone, stops_job
+from ddpmon.report.verdicts import is_kill, is_past, restarted_alone, stops_job
 from ddpmon.report.wording import one_step_of, phase_words
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
@@ -87,7 +87,7 @@ def what(finding: Finding) -> str:
     """`late +159 ms, backward`, `stuck in input`, `restarted alone`, `shared GPU`: in a few words."""
     if finding.kind == "hang" and finding.ranks and finding.phase:
         return f"stuck {phase_words(finding.phase)}"
-    if finding.kind == "rank_lost" and finding.tells_moment:  # with which the run ended
+    if is_kill(finding):
         return "killed or crashed"
     if finding.kind == "advice":
         return re.split(r"[:,] ", advice_text(finding.advice))[0] or NAMES["advice"]

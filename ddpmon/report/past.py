@@ -36,9 +36,11 @@ def how_ended(snapshot: Snapshot) -> str:
 
 
 def with_kill(snapshot: Snapshot) -> Snapshot:
-    """The picture with the kill of its run as the first finding, where it was killed or crashed."""
+    """The picture with the kill of its run as the first finding, once, where it was killed or crashed."""
     kill = kill_of(snapshot)
-    return snapshot if kill is None else replace(snapshot, findings=(kill, *snapshot.findings))
+    if kill is None or kill in snapshot.findings:
+        return snapshot
+    return replace(snapshot, findings=(kill, *snapshot.findings))
 
 
 def kill_of(snapshot: Snapshot) -> Finding | None:

@@ -11,7 +11,7 @@ from ddpmon.diagnose.kinds import KindName
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, kind_words, rows, since, what, what_within, who
-from ddpmon.report.past import when_words, with_kill
+from ddpmon.report.past import when_words
 from ddpmon.report.verdicts import firing, is_broken, nothing_found
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.courses import METRICS, Metric, offered, plottable, rank_plots, reading_line
@@ -94,7 +94,7 @@ def _narrowed(picture: ViewState, shown: int) -> str:
     """Which filter hides some of the findings."""
     if not picture.wanted:
         return ""
-    total = plural(len(with_kill(picture.snapshot).findings), "finding")
+    total = plural(len(picture.snapshot.findings), "finding")
     return f"filter {picture.look.clean(picture.wanted)}: {shown:,} of {total}"
 
 
@@ -105,7 +105,7 @@ def calm_rows(picture: ViewState, width: int, height: int) -> int:
 
 def _calm(picture: ViewState, width: int) -> list[Line]:
     look, snapshot = picture.look, picture.snapshot
-    if firing(with_kill(snapshot).findings):
+    if firing(snapshot.findings):
         return no_match("finding that lasts" if picture.found else "finding", width, look)
     glyph, style = calm_style(snapshot, look)
     return paragraph(nothing_found(snapshot), glyph, style, width, look)

@@ -44,7 +44,7 @@ def finding_at(picture: ViewState, width: int, height: int, y: int) -> Finding |
 
 
 def _panel(picture: ViewState, width: int, height: int) -> list[Owned]:
-    look, findings = picture.look, picture.snapshot.findings
+    look, findings = picture.look, picture.below_notice
     full = _in_turn(picture, width)[1:] if LEAST_ROWS * len(findings) < height else []
     if full and len(full) < height:
         return [(title("findings", _count(picture), width, look), None), *full]
@@ -73,8 +73,8 @@ def _left_out(rest: list[Finding], shown: list[Finding]) -> str:
 
 
 def _count(picture: ViewState) -> str:
-    lasting = firing(picture.snapshot.findings)
-    over = len(picture.snapshot.findings) - len(lasting)
+    lasting = firing(picture.below_notice)
+    over = len(picture.below_notice) - len(lasting)
     return f"{over:,} over" if over else ""
 
 
@@ -178,11 +178,11 @@ def all_findings(picture: ViewState, width: int) -> list[Line]:
 def _in_turn(picture: ViewState, width: int) -> list[Owned]:
     look, snapshot = picture.look, picture.snapshot
     rows: list[Owned] = [([Segment("")], None)]
-    if not firing(snapshot.findings):
+    if not firing(picture.below_notice):
         glyph, style = calm_style(snapshot, look)
         calm = _paragraph(look.clean(nothing_found(snapshot)), width, style, f" {glyph} ")
         rows += [(line, None) for line in (*calm, [])]
-    for finding in sorted(snapshot.findings, key=lambda finding: finding.cleared_at_step is not None):
+    for finding in sorted(picture.below_notice, key=lambda finding: finding.cleared_at_step is not None):
         rows += [*((line, finding) for line in _in_full(finding, picture, width)), ([], None)]
     for text in snapshot.notices:
         rows += [(line, None) for line in _paragraph(look.clean(text), width, look.dim, f" {look.glyphs.note} ")]

@@ -11,7 +11,6 @@ from rich.style import Style
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
 from ddpmon.report.overdue import is_overdue
-from ddpmon.report.past import kill_of
 from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, not_compared_words
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
@@ -146,12 +145,13 @@ def notice_line(picture: ViewState, width: int) -> Line:
 
 def notice_lines(picture: ViewState, width: int) -> list[Line]:
     """`notice_line` if there is anything to say; behind the words on a run that was killed, what to do."""
-    kill, look, said = kill_of(picture.snapshot), picture.look, notice(picture)
-    if not said:
+    look = picture.look
+    if not notice(picture):
         return []
-    if kill is None or said != picture.snapshot.link.message:
+    if not picture.notice_tells_kill:
         return [notice_line(picture, width)]
-    advice = look.clean(f"{'->' if look.ascii_only else '→'} {advice_text(kill.advice)}")
+    told = advice_text(picture.snapshot.findings[0].advice)
+    advice = look.clean(f"{'->' if look.ascii_only else '→'} {told}")
     below = Segment(f"   {clip_words(advice, width - 4, look.glyphs.more)}", look.strong)
     return [notice_line(picture, width), fit([below], width)]
 

@@ -57,7 +57,7 @@ def kill_of(snapshot: Snapshot) -> Finding | None:
         ranks=(0,),
         nodes=(where,) if where else (),
         since_step=run.step,
-        advice=f"read the launcher's output, and {log}, which names what was killed because memory ran out",
+        advice=f"read the launcher's output, and {log}: it names what was killed because memory ran out",
         tells_moment=True,
     )
 

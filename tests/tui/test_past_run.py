@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -30,6 +30,7 @@ from ddpmon.tui.draw.table import HEAD, TableView, table_lines
 from ddpmon.tui.draw.timeline_view import timeline_lines
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import Line
+from ddpmon.tui.theme import DARK
 from ddpmon.tui.view_state import ViewState
 from ddpmon.watcher.picture import Moment, take_picture
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
@@ -41,6 +42,8 @@ from tests.tui.watched import Fixed, Watched, watch
 LOOK = LOOKS["colour"]
 WHY = "the run was killed or crashed: rank 0 ended without a message (pid 77 on node0)"
 LATE = snapshot(Made(ranks=8, straggler=5))
+SHADES = (shade for each in fields(DARK) for shade in np.atleast_1d(getattr(DARK, each.name)))
+BRIGHT = {Color.parse(str(shade)) for shade in SHADES}  # the colours of what is not faded
 
 
 def over(state: RunState, link: LinkState = "gone", age_s: float = 30.0) -> Snapshot:
@@ -191,7 +194,7 @@ def test_the_row_under_the_cursor_is_not_dim_while_all_others_are() -> None:
 
 
 def is_dim(part: Segment) -> bool:
-    return bool(part.style and part.style.dim)
+    return bool(part.style and part.style.color and part.style.color not in BRIGHT)
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,11 @@ def late_words(finding: Finding, *, each: str = "", share: str = "") -> str:
     return f"late {signed(excess)} ms{f' in {often}' if often else each}{share}{phase}"
 
 
+def costs_word(snapshot: Snapshot) -> str:
+    """`costs`, or `cost` where nothing that is shown is known to go on."""
+    return "cost" if is_past(snapshot) else "costs"
+
+
 def cost(finding: Finding) -> str:
     """`22 %` of the run's time; empty where nothing is known of it."""
     return f"{pct(finding.cost_pct or 0.0)} %" if known(finding.cost_pct) else ""
@@ -181,7 +186,7 @@ def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:
         ("Measured", evidence_words({key: value for key, value in finding.evidence.items() if not _of_cause(key)})),
         ("Since", _since_words(finding, snapshot)),
         ("Over", _over_words(finding, snapshot)),
-        ("Costs", _cost_words(finding, snapshot)),
+        (costs_word(snapshot).capitalize(), _cost_words(finding, snapshot)),
         ("Cause", _cause_words(finding)),
         ("Rank" if len(finding.ranks) == 1 else "Ranks", _listed(finding)),
         (

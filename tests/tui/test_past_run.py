@@ -17,9 +17,11 @@ from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Link, LinkState, RunState, Snapshot
 from ddpmon.tui.draw.courses import METRICS, rank_plots
 from ddpmon.tui.draw.detail import detail_lines
+from ddpmon.tui.draw.finding_view import evidence_lines, list_lines
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.header import notice_lines
 from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.order import ordered
@@ -122,6 +124,36 @@ def test_a_killed_run_keeps_the_figures_of_its_last_steps() -> None:
     last, killed = (text_of([figures_line(ViewState(over(state), LOOK), 160)])[0] for state in ("failed", "killed"))
     assert "ms/step" in killed
     assert re.findall(r"[\d.]+ ms/step", killed) == re.findall(r"[\d.]+ ms/step", last)
+
+
+@pytest.mark.parametrize(("state", "verb"), [("running", "costs"), ("finished", "cost")])
+def test_what_a_finding_costs_is_said_in_one_tense(state: RunState, verb: str) -> None:
+    """The headline of a run that was over said `cost 18 %`, and the lists `costs 18 %`."""
+    made = over(state, "live")
+    second = replace(LATE.findings[0], ranks=(3,), kind="uneven_work")
+    picture = ViewState(replace(made, findings=(*made.findings, second)), LOOK)
+    drawn = [
+        *verdict_lines(picture, 120),
+        *finding_lines(picture, 120, 4),
+        *finding_lines(picture, 120, 40),
+        *list_lines(picture, picture.found, TableView(np.arange(2), focused=False), 120, 6),
+        *evidence_lines(picture, picture.found[0], 120, 40),
+        *marked_lines(picture.snapshot, [3, 5], 120, 40, LOOK, picture.found),
+    ]
+    said = re.findall(r"\b[Cc]osts?\b", re.sub(r"Costs 24 % of the run's time\.", "", "\n".join(text_of(drawn))))
+    assert len(said) >= 6
+    assert {word.lower() for word in said} == {verb}
+
+
+def test_signs_of_a_finding_have_one_colour_in_the_last_values_of_hosts() -> None:
+    """They were grey beside the host's own sign."""
+    made = over("finished")
+    nodes = np.array([node.node for node in made.nodes])
+    shown = ViewState(made, LOOK)
+    for lines in (host_table_lines(shown, TableView(nodes, focused=False), 160, 30), host_lines(shown, 1, 160)):
+        signs = [part.style for line in lines for part in line if LOOK.glyphs.mark in part.text]
+        assert len(signs) > 1
+        assert set(signs) == {LOOK.accent}
 
 
 def test_what_to_do_after_a_kill_stands_below_the_kill_alone() -> None:
@@ -231,7 +263,8 @@ def test_all_views_of_a_killed_run_call_the_same_step_its_last() -> None:
         "plot of a rank": [part for line in _rank_plot(picture) for part in line],
     }
     assert [name for name, line in shown.items() if not re.search(r"\b79\b", text_of([line])[0])] == []
-    assert [name for name, line in shown.items() if re.search(r"\b78\b", text_of([line])[0])] == []
+    assert [name for name, line in shown.items() if re.search(r"\b78\b", text_of([line])[0])] == ["timeline"]
+    assert "step 78 of 79 " in text_of([shown["timeline"]])[0], "whose figures stand there"
 
 
 def _rank_plot(picture: ViewState) -> list[Line]:

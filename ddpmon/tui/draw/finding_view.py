@@ -10,7 +10,7 @@ from rich.style import Style
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
-from ddpmon.report.finding_rows import badge, cost, kind_words, rows, since, what, what_within, who
+from ddpmon.report.finding_rows import badge, cost, costs_word, kind_words, rows, since, what, what_within, who
 from ddpmon.report.past import when_words
 from ddpmon.report.verdicts import firing, is_broken, nothing_found
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
@@ -26,7 +26,6 @@ from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, fills_room
 
 BADGE = 6
-COSTS = "costs"  # the column of costs, in percent of the run's time
 WHO_LEAST, WHO_MOST, WHAT_LEAST = 8, 20, 14
 CALM_LEAVES = 4  # lines of a list besides the calm sentence: two titles and two findings
 NAME = 10  # of a row of evidence
@@ -112,24 +111,23 @@ def _calm(picture: ViewState, width: int) -> list[Line]:
 
 
 def _section(
-    heads: tuple[str, str, str], findings: Sequence[Finding], names: int, picture: ViewState, width: int, under: int
+    titles: tuple[str, str, str], findings: Sequence[Finding], names: int, picture: ViewState, width: int, under: int
 ) -> list[Line]:
     """A title that names the columns, and a row a finding.
 
     Args:
-        heads: the title, its remark, and the name of the column of times.
+        titles: the title, its remark, and the name of the column of times.
         findings: those in sight.
         names: the cells of the longest name in sight.
         picture: what is shown.
         width: cells of the list.
         under: the place of the one under the cursor; none of them where that is out of range.
     """
-    name, remark, when = heads
+    name, remark, when = titles
     times, costs = [since(finding, picture.snapshot) for finding in findings], [cost(finding) for finding in findings]
-    cells = [
-        max([len(head), *map(len, column)]) if any(column) else 0 for head, column in ((COSTS, costs), (when, times))
-    ]
-    columns = "  ".join(f"{head:>{size}}" for head, size in zip((COSTS, when), cells, strict=True) if size)
+    heads = (costs_word(picture.snapshot), costs), (when, times)
+    cells = [max([len(head), *map(len, column)]) if any(column) else 0 for head, column in heads]
+    columns = "  ".join(f"{head:>{size}}" for (head, _), size in zip(heads, cells, strict=True) if size)
     lines = [title(name, "   ".join(filter(None, [remark, columns])), width, picture.look)]
     for place, (finding, *facts) in enumerate(zip(findings, costs, times, strict=True)):
         columns = "  ".join(f"{fact:>{size}}" for fact, size in zip(facts, cells, strict=True) if size)

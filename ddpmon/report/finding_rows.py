@@ -13,7 +13,7 @@ from ddpmon.report.evidence import UNSEEN, evidence_words, unseen
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.peers import RHYTHM, now_and_then_words
 from ddpmon.report.step_clock import seconds_since, wall_of
-from ddpmon.report.verdicts import is_past, is_restart, stops_job
+from ddpmon.report.verdicts import is_kill, is_past, is_restart, stops_job
 from ddpmon.report.wording import one_step_of, phase_words
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
@@ -87,7 +87,7 @@ def what(finding: Finding) -> str:
     """`late +159 ms, backward`, `stuck in input`, `restarted alone`, `shared GPU`: in a few words."""
     if finding.kind == "hang" and finding.ranks and finding.phase:
         return f"stuck {phase_words(finding.phase)}"
-    if finding.kind == "rank_lost" and finding.tells_moment:  # with which the run ended
+    if is_kill(finding):
         return "killed or crashed"
     if finding.kind == "advice":
         return re.split(r"[:,] ", advice_text(finding.advice))[0] or NAMES["advice"]
@@ -121,6 +121,11 @@ def late_words(finding: Finding, *, each: str = "", share: str = "") -> str:
     often = one_step_of(finding.evidence.get("one_step_in"))
     phase = f", {finding.phase}" if finding.phase not in (None, "work") else ""
     return f"late {signed(excess)} ms{f' in {often}' if often else each}{share}{phase}"
+
+
+def costs_word(snapshot: Snapshot) -> str:
+    """`costs`, or `cost` where nothing that is shown is known to go on."""
+    return "cost" if is_past(snapshot) else "costs"
 
 
 def cost(finding: Finding) -> str:
@@ -181,7 +186,7 @@ def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:
         ("Measured", evidence_words({key: value for key, value in finding.evidence.items() if not _of_cause(key)})),
         ("Since", _since_words(finding, snapshot)),
         ("Over", _over_words(finding, snapshot)),
-        ("Costs", _cost_words(finding, snapshot)),
+        (costs_word(snapshot).capitalize(), _cost_words(finding, snapshot)),
         ("Cause", _cause_words(finding)),
         ("Rank" if len(finding.ranks) == 1 else "Ranks", _listed(finding)),
         (

@@ -10,7 +10,7 @@ from ddpmon.diagnose.late_policy import LATENESS
 from ddpmon.format import count, pct, plural, time_of_day
 from ddpmon.report.base_step import base_share
 from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours
-from ddpmon.report.finding_rows import ago_words, lasting, late_words
+from ddpmon.report.finding_rows import ago_words, costs_word, lasting, late_words
 from ddpmon.report.late_sentences import launch_words
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_past, stops_job
@@ -108,8 +108,7 @@ def _cost(finding: Finding, snapshot: Snapshot) -> str:
         return ""
     most = finding.evidence.get("cost_most_pct")
     wide = isinstance(most, float | int) and pct(most) != pct(finding.cost_pct)
-    costs = "cost" if is_past(snapshot) else "costs"
-    return f"{costs} {pct(finding.cost_pct)}{f' to {pct(float(most or 0))}' if wide else ''} %"
+    return f"{costs_word(snapshot)} {pct(finding.cost_pct)}{f' to {pct(float(most or 0))}' if wide else ''} %"
 
 
 def _hours(finding: Finding, snapshot: Snapshot) -> tuple[str, str]:

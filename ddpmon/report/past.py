@@ -36,9 +36,11 @@ def how_ended(snapshot: Snapshot) -> str:
 
 
 def with_kill(snapshot: Snapshot) -> Snapshot:
-    """The picture with the kill of its run as the first finding, where it was killed or crashed."""
+    """The picture with the kill of its run as the first finding, once, where it was killed or crashed."""
     kill = kill_of(snapshot)
-    return snapshot if kill is None else replace(snapshot, findings=(kill, *snapshot.findings))
+    if kill is None or kill in snapshot.findings:
+        return snapshot
+    return replace(snapshot, findings=(kill, *snapshot.findings))
 
 
 def kill_of(snapshot: Snapshot) -> Finding | None:
@@ -55,7 +57,7 @@ def kill_of(snapshot: Snapshot) -> Finding | None:
         ranks=(0,),
         nodes=(where,) if where else (),
         since_step=run.step,
-        advice=f"read the launcher's output, and {log}, which names what was killed because memory ran out",
+        advice=f"read the launcher's output, and {log}: it names what was killed because memory ran out",
         tells_moment=True,
     )
 

@@ -33,6 +33,8 @@ def identity(finding: Finding) -> tuple[object, ...]:
 
     What stops the job is there once, and who it was may be known only after some seconds.
     """
+    if is_kill(finding):
+        return ("killed",)
     if KINDS[finding.kind].stops_job is not None:
         return (finding.kind,)
     return (finding.kind, finding.id) if finding.id else (finding.kind, finding.ranks[:1], finding.nodes[:1])
@@ -54,10 +56,15 @@ def _is_note(finding: Finding) -> bool:
     return finding.severity == "info" and KINDS[finding.kind].is_note
 
 
+def is_kill(finding: Finding) -> bool:
+    """Whether it says that the run was killed or crashed; any other finding on a lost rank is of a run that goes on."""
+    return finding.kind == "rank_lost" and finding.tells_moment
+
+
 def stops_job(finding: Finding) -> bool:
-    """Whether it says that the job makes no progress."""
+    """Whether it says that the job makes no progress; a run that was killed stands still no more."""
     floor = KINDS[finding.kind].stops_job
-    return floor is not None and at_or_above(finding.severity, floor)
+    return floor is not None and at_or_above(finding.severity, floor) and not is_kill(finding)
 
 
 def lateness_of(finding: Finding) -> float | None:

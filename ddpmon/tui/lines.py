@@ -13,6 +13,8 @@ from rich.style import Style
 Line = list[Segment]
 _UNITS = "%|[µm]?s|min|h|d|[KMGT]i?B|k?W|[MG]Hz|°C|(?:GPU|rank)-h"
 _WORDS = re.compile(rf"(?:`[^`]*`|(?<=\d) (?:{_UNITS})(?!\w)|\S)+")  # what `wrap` keeps together
+_CLAUSE_ENDS = re.compile(r"[;:] | \(")
+_LEADING = re.compile(r"(?: \([^)]*| (?:at|by|for|from|in|of|on|the|to|with))+ \S+$")  # and the sign that text is cut
 _NOTHING = Style(reverse=True)  # of no text: what begins a line is never added to it
 cells_of = lru_cache(maxsize=16_384)(cell_len)  # a tick measures some 4,000 texts, most of which it has measured before
 
@@ -122,6 +124,19 @@ def clip_words(text: str, width: int, more: str = "…") -> str:
         return text
     first = wrap(text, width - cells_of(more) - 1)[0]
     return f"{first.rstrip(',;:')} {more}" if text.startswith(f"{first} ") else clip(text, width, more)
+
+
+def clip_clauses(text: str, width: int, more: str = "…") -> str:
+    """Text cut behind a whole clause, or before a bracket, where that fills half of `width`; else behind a whole word.
+
+    It never ends within a bracket, nor with a word that only leads to the next one.
+    """
+    if cells_of(text) <= width:
+        return text
+    clauses = [text[: found.start()] for found in _CLAUSE_ENDS.finditer(text)][::-1]
+    whole = [f"{clause} {more}" for clause in clauses if clause.count("(") == clause.count(")")]
+    fitting = (each for each in whole if width // 2 <= cells_of(each) <= width)
+    return next(fitting, "") or _LEADING.sub(f" {more}", clip_words(text, width, more))
 
 
 def left(text: str, width: int, more: str = "…") -> str:

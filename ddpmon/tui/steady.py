@@ -13,9 +13,9 @@ import numpy as np
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.report.base_step import NOISE_SHARE, base_step_ms
 from ddpmon.report.build import lateness_as_found
-from ddpmon.report.verdicts import identity
+from ddpmon.report.verdicts import identity, is_past
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Finding, Floats, JobView, Ranks, Snapshot, is_over
+from ddpmon.snapshot import Finding, Floats, JobView, Ranks, Snapshot
 
 Evidence = Mapping[str, float | int | str]
 # Of the base step, and of a rate: twice the noise of a median over 20 steps. In simulated runs, whose steps vary by
@@ -32,7 +32,7 @@ _FIGURE = re.compile(r"[\d.,]+(?= ?(?:µs|ms|s|min|h|%|[KMGT]i?B|W|MHz)\b|%)")
 def steady(before: Snapshot, now: Snapshot) -> Snapshot:
     """`now` with the figures of the last 20 steps as `before` has them, where they are the same but for chance.
 
-    A moment of the past, and a run that is over, is shown as it is.
+    A moment of the past, and a run that is over or whose store is gone, is shown as it is.
     """
     base = base_step_ms(now)
     if base is None or now.run is None or now.ranks is None or before.ranks is None or not _goes_on(before, now):
@@ -48,7 +48,7 @@ def _goes_on(before: Snapshot, now: Snapshot) -> bool:
     """Whether two pictures are of one run that goes on, and neither of its past."""
     if before.run is None or now.run is None or before.replay is not None or now.replay is not None:
         return False
-    return before.run.id == now.run.id and before.run.world_size == now.run.world_size and not is_over(now.run.state)
+    return before.run.id == now.run.id and before.run.world_size == now.run.world_size and not is_past(now)
 
 
 def _ranks(before: Ranks, now: Ranks, base: float) -> Ranks:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ddpmon.format import age, clock, count, local_time
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.past import with_kill
+from ddpmon.report.verdicts import is_kill
 from ddpmon.snapshot import Finding, Link, ReplayView, Snapshot
 from ddpmon.tui.filter.fits import fitting_findings
 from ddpmon.tui.theme import Look
@@ -19,6 +20,8 @@ NOTHING_YET = Snapshot(link=Link("waiting", _LOOKING), taken_at=0.0, taken_monot
 @dataclass(frozen=True, slots=True)
 class ViewState:
     """The state of the dashboard as every drawing function sees it.
+
+    Where the run was killed or crashed, that is the first of the findings of both pictures.
 
     Attributes:
         snapshot: what is shown (the frozen one while paused).
@@ -42,6 +45,13 @@ class ViewState:
     marked: tuple[int, ...] = ()
     zoom: int = 0
 
+    def __post_init__(self) -> None:
+        """Put the kill of a run among the findings, for all views."""
+        for name in ("snapshot", "whole"):
+            picture = getattr(self, name)
+            if picture is not None:
+                object.__setattr__(self, name, with_kill(picture))
+
     @property
     def over(self) -> Snapshot:
         """The picture whose steps the timeline shows: the whole one, as long as it holds the moment that is shown."""
@@ -53,8 +63,19 @@ class ViewState:
 
     @property
     def found(self) -> tuple[Finding, ...]:
-        """The findings that the filter fits; how a run was killed is the first of them."""
-        return fitting_findings(with_kill(self.snapshot), self.wanted)
+        """The findings that the filter fits."""
+        return fitting_findings(self.snapshot, self.wanted)
+
+    @property
+    def notice_tells_kill(self) -> bool:
+        """Whether the notice says how the run was killed."""
+        findings = self.snapshot.findings
+        return bool(findings) and is_kill(findings[0]) and notice(self) == self.snapshot.link.message
+
+    @property
+    def below_notice(self) -> tuple[Finding, ...]:
+        """The findings that the verdict and the list below it tell: not the kill where the notice tells it."""
+        return self.snapshot.findings[self.notice_tells_kill :]
 
     @property
     def stale(self) -> bool:

@@ -93,7 +93,7 @@ def store_gone(run: Run, reason: str, fate: Fate | None) -> tuple[RunState, str]
         return "lost", f"{reason}; the run ended or became unreachable before any of its ranks reported here"
     if known == "finished":
         return "finished", f"the run has ended{fact}; {_LAST}"
-    return "lost", f"it is not known here whether the run has ended: {reason}{fact}{again}; ddpmon keeps trying"
+    return "lost", f"{reason}; the run may go on{fact}{again}; ddpmon keeps trying"
 
 
 def after_outage(run: Run, now: float, all_read_since: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -16,24 +16,36 @@ from ddpmon.report.summary_line import summary_line
 from ddpmon.run.model import Run
 from ddpmon.snapshot import Finding, Link, LinkState, RunState, Snapshot
 from ddpmon.tui.draw.courses import METRICS, rank_plots
+from ddpmon.tui.draw.detail import detail_lines
+from ddpmon.tui.draw.finding_view import evidence_lines, list_lines
+from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.header import notice_lines
 from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.draw.host_detail import host_lines
+from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.key_figures import figures_line
+from ddpmon.tui.draw.order import ordered
+from ddpmon.tui.draw.peer_table import marked_lines
 from ddpmon.tui.draw.run_plots import plots_below
 from ddpmon.tui.draw.run_view import run_lines
 from ddpmon.tui.draw.table import HEAD, TableView, table_lines
 from ddpmon.tui.draw.timeline_view import timeline_lines
+from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import Line
+from ddpmon.tui.theme import DARK
 from ddpmon.tui.view_state import ViewState
 from ddpmon.watcher.picture import Moment, take_picture
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
+from tests.tui.test_views import timed
 from tests.tui.watched import Fixed, Watched, watch
 
 LOOK = LOOKS["colour"]
 WHY = "the run was killed or crashed: rank 0 ended without a message (pid 77 on node0)"
 LATE = snapshot(Made(ranks=8, straggler=5))
+SHADES = (shade for each in fields(DARK) for shade in np.atleast_1d(getattr(DARK, each.name)))
+BRIGHT = {Color.parse(str(shade)) for shade in SHADES}  # the colours of what is not faded
 
 
 def over(state: RunState, link: LinkState = "gone", age_s: float = 30.0) -> Snapshot:
@@ -66,9 +78,82 @@ def test_the_overview_marks_the_rank_that_was_killed_and_says_what_to_do() -> No
         await watched.until_shown("→ read the launcher's output, and the kernel's log (dmesg)")
         row = next(line for line in watched.text().split("\n") if line[3:].split()[:2] == ["0", "node0"])
         assert "✕" in row[:4]
-        assert 0 in watched.rows()[:2]
+        assert watched.rows()[0] == 0
 
     watch(Fixed(over("killed")), act, (120, 34))
+
+
+def test_all_views_of_a_killed_run_mark_rank_0_and_say_why() -> None:
+    """The table and the list of findings alone did: no event, no sign beside the heat-map, no line below figures."""
+    killed = ViewState(over("killed"), LOOK)
+    found, nodes = killed.snapshot.findings, np.array([node.node for node in killed.snapshot.nodes])
+    shown = {
+        "timeline": timeline_lines(replace(killed, snapshot=timed(killed.snapshot)), 120, 20),
+        "heat-map": heat_lines(killed, 100, 12),
+        "hosts": host_table_lines(killed, TableView(nodes, focused=False), 120, 12),
+        "rank": detail_lines(killed, 0, 120, 40),
+        "comparison": marked_lines(killed.snapshot, [5, 0], 120, 40, LOOK, found),
+    }
+    signs = {
+        "timeline": "✕ rank 0 killed or crashed|rank 0 killed or crashed ✕",
+        "heat-map": "^ +0✕",
+        "hosts": "✕ *node0",
+        "rank": "✕ the run was killed or crashed",
+        "comparison": "✕ +rank 0: killed or crashed",
+    }
+    missing = [view for view, sign in signs.items() if not re.search(sign, "\n".join(text_of(shown[view])), re.M)]
+    assert missing == []
+
+
+def test_the_rank_that_was_killed_comes_before_one_that_is_late() -> None:
+    assert ordered(ViewState(over("killed"), LOOK).snapshot, "worst", False, "").tolist()[:2] == [0, 5]
+
+
+def test_the_overview_tells_the_kill_once() -> None:
+    killed = ViewState(over("killed"), LOOK)
+    assert [finding.ranks for finding in replace(killed, zoom=3).snapshot.findings] == [(0,), (5,)]
+    verdict, below = text_of(verdict_lines(killed, 120))[0], text_of(finding_lines(killed, 120, 12))
+    assert "rank 5" in verdict
+    assert "more" not in verdict
+    assert not any("killed" in line for line in below)
+    frozen = text_of(verdict_lines(replace(killed, paused_s=3.0), 120))
+    assert "killed" in frozen[0], "the notice says that the display is frozen"
+
+
+def test_a_killed_run_keeps_the_figures_of_its_last_steps() -> None:
+    last, killed = (text_of([figures_line(ViewState(over(state), LOOK), 160)])[0] for state in ("failed", "killed"))
+    assert "ms/step" in killed
+    assert re.findall(r"[\d.]+ ms/step", killed) == re.findall(r"[\d.]+ ms/step", last)
+
+
+@pytest.mark.parametrize(("state", "verb"), [("running", "costs"), ("finished", "cost")])
+def test_what_a_finding_costs_is_said_in_one_tense(state: RunState, verb: str) -> None:
+    """The headline of a run that was over said `cost 18 %`, and the lists `costs 18 %`."""
+    made = over(state, "live")
+    second = replace(LATE.findings[0], ranks=(3,), kind="uneven_work")
+    picture = ViewState(replace(made, findings=(*made.findings, second)), LOOK)
+    drawn = [
+        *verdict_lines(picture, 120),
+        *finding_lines(picture, 120, 4),
+        *finding_lines(picture, 120, 40),
+        *list_lines(picture, picture.found, TableView(np.arange(2), focused=False), 120, 6),
+        *evidence_lines(picture, picture.found[0], 120, 40),
+        *marked_lines(picture.snapshot, [3, 5], 120, 40, LOOK, picture.found),
+    ]
+    said = re.findall(r"\b[Cc]osts?\b", re.sub(r"Costs 24 % of the run's time\.", "", "\n".join(text_of(drawn))))
+    assert len(said) >= 6
+    assert {word.lower() for word in said} == {verb}
+
+
+def test_signs_of_a_finding_have_one_colour_in_the_last_values_of_hosts() -> None:
+    """They were grey beside the host's own sign."""
+    made = over("finished")
+    nodes = np.array([node.node for node in made.nodes])
+    shown = ViewState(made, LOOK)
+    for lines in (host_table_lines(shown, TableView(nodes, focused=False), 160, 30), host_lines(shown, 1, 160)):
+        signs = [part.style for line in lines for part in line if LOOK.glyphs.mark in part.text]
+        assert len(signs) > 1
+        assert set(signs) == {LOOK.accent}
 
 
 def test_what_to_do_after_a_kill_stands_below_the_kill_alone() -> None:
@@ -128,7 +213,7 @@ def test_the_row_under_the_cursor_is_not_dim_while_all_others_are() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("KILLED")
         raised = Color.parse(watched.app.current_theme.surface or "")
-        for keys, who in (((), "node1"), (("3",), "node1"), (("5",), "rank 0")):
+        for keys, who in (((), "node0"), (("3",), "node0"), (("5",), "rank 0")):
             await watched.press("1", *keys)
             await watched.until_shown("KILLED")
             lines = [line for canvas in watched.app.screen.query("Canvas, VirtualTable") for line in canvas.lines]  # type: ignore[attr-defined]
@@ -141,7 +226,7 @@ def test_the_row_under_the_cursor_is_not_dim_while_all_others_are() -> None:
 
 
 def is_dim(part: Segment) -> bool:
-    return bool(part.style and part.style.dim)
+    return bool(part.style and part.style.color and part.style.color not in BRIGHT)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +263,8 @@ def test_all_views_of_a_killed_run_call_the_same_step_its_last() -> None:
         "plot of a rank": [part for line in _rank_plot(picture) for part in line],
     }
     assert [name for name, line in shown.items() if not re.search(r"\b79\b", text_of([line])[0])] == []
-    assert [name for name, line in shown.items() if re.search(r"\b78\b", text_of([line])[0])] == []
+    assert [name for name, line in shown.items() if re.search(r"\b78\b", text_of([line])[0])] == ["timeline"]
+    assert "step 78 of 79 " in text_of([shown["timeline"]])[0], "whose figures stand there"
 
 
 def _rank_plot(picture: ViewState) -> list[Line]:

@@ -10,10 +10,10 @@ import pytest
 
 from ddpmon.report.finding_rows import what_within
 from ddpmon.report.headline import brief_sentence
-from ddpmon.snapshot import Finding, Link
+from ddpmon.snapshot import Finding, Link, RunState
 from ddpmon.tui.draw.finding_view import list_lines
 from ddpmon.tui.draw.findings import finding_lines
-from ddpmon.tui.draw.header import header_line, notice_line
+from ddpmon.tui.draw.header import header_line, notice_line, notice_lines
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.place_table import place_lines
 from ddpmon.tui.draw.table import TableView
@@ -116,6 +116,29 @@ def test_units_stay_with_their_numbers_and_commands_in_one_line() -> None:
     assert wrap("see: `ssh node0002 nvidia-smi -i 5`, then", 32) == ["see:", "`ssh node0002 nvidia-smi -i 5`,", "then"]
     assert wrap("see: `ssh node0002 nvidia-smi -i 5`", 20) == ["see: `ssh node0002", "nvidia-smi -i 5`"]
     assert wrap("in 12 steps", 9) == ["in 12", "steps"]
+
+
+@pytest.mark.parametrize("width", range(40, 130, 3))
+@pytest.mark.parametrize("state", ["killed", "lost"])
+def test_what_stands_between_the_reader_and_a_live_run_is_cut_behind_a_whole_clause(
+    state: RunState, width: int
+) -> None:
+    """In 80 columns they read `without a message (pid 24256 …` and `no store at …`."""
+    killed = (
+        "the run was killed or crashed: rank 0 ended without a message (pid 7 on node0); the launcher's output says"
+    )
+    said = {
+        "killed": killed,
+        "lost": "no store at tcp://127.0.0.1:29480: Connection refused; the run may go on; ddpmon",
+    }
+    made = snapshot(Made(straggler=5))
+    assert made.run is not None
+    ended = replace(made, run=replace(made.run, state=state), link=Link("gone", f"{said[state]} keeps trying"))
+    for line in text_of(notice_lines(ViewState(ended, COLOUR), width)):
+        assert line.count("(") == line.count(")"), line
+        assert not re.search(r" (at|of|the|which) …", line), line
+    (line, *_) = text_of(notice_lines(ViewState(ended, COLOUR), 80))
+    assert {"killed": "ended without a message …", "lost": "the run may go on …"}[state] in line
 
 
 NOW_AND_THEN = Finding(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddpmon.snapshot import Finding, ReplayView, Snapshot
+from ddpmon.snapshot import Finding, Link, ReplayView, Snapshot
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.order import ordered
 from ddpmon.tui.draw.table import HEAD, TableView, table_lines
@@ -120,7 +120,8 @@ def test_a_moment_of_the_past_and_another_run_are_shown_as_they_are() -> None:
     assert now.run is not None
     other = replace(now, run=replace(now.run, id="another"))
     over = replace(now, run=replace(now.run, state="finished"))
-    for each in (past, other, over):
+    gone = replace(now, link=Link("gone", "no store"))
+    for each in (past, other, over, gone):
         assert steady(CALM, each) is each
     assert steady(past, now) is now
 

@@ -49,7 +49,7 @@ def ended(ranks: int, failed: tuple[int, ...] = (), **info: str) -> Run:
             "failed",
             "1,333 ranks disappeared without a message, 667 ranks ended with an error",
         ),
-        (ended(64), None, "lost", "it is not known here whether the run has ended: no store at "),
+        (ended(64), None, "lost", f"{REFUSED}; the run may go on"),
     ],
     ids=["killed", "two ranks", "one is mute", "one failed", "many of both", "nobody knows"],
 )

@@ -9,8 +9,8 @@ from rich.style import Style
 
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
-from ddpmon.report.finding_rows import badge, cost, kind_words, rows, since, what, what_within, who
-from ddpmon.report.past import when_words, with_kill
+from ddpmon.report.finding_rows import badge, cost, costs_word, kind_words, rows, since, what, what_within, who
+from ddpmon.report.past import when_words
 from ddpmon.report.verdicts import firing, is_broken, nothing_found
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.courses import ABOUT, METRICS, Metric, offered, plottable, rank_plots, reading_line
@@ -25,7 +25,6 @@ from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, fills_room
 
 BADGE = 6
-COSTS = "costs"  # the column of costs, in percent of the run's time
 WHO_LEAST, WHO_MOST, WHAT_LEAST = 8, 20, 14
 CALM_LEAVES = 4  # lines of a list besides the calm sentence: two titles and two findings
 NAME = 10  # of a row of evidence
@@ -82,7 +81,7 @@ def _narrowed(picture: ViewState, shown: int) -> str:
     """Which filter hides some of the findings."""
     if not picture.wanted:
         return ""
-    total = plural(len(with_kill(picture.snapshot).findings), "finding")
+    total = plural(len(picture.snapshot.findings), "finding")
     return f"filter {picture.look.clean(picture.wanted)}: {shown:,} of {total}"
 
 
@@ -93,31 +92,30 @@ def calm_rows(picture: ViewState, width: int, height: int) -> int:
 
 def _calm(picture: ViewState, width: int) -> list[Line]:
     look, snapshot = picture.look, picture.snapshot
-    if firing(with_kill(snapshot).findings):
+    if firing(snapshot.findings):
         return no_match("finding that lasts" if picture.found else "finding", width, look)
     glyph, style = calm_style(snapshot, look)
     return paragraph(nothing_found(snapshot), glyph, style, width, look)
 
 
 def _section(
-    heads: tuple[str, str, str], findings: Sequence[Finding], names: int, picture: ViewState, width: int, under: int
+    titles: tuple[str, str, str], findings: Sequence[Finding], names: int, picture: ViewState, width: int, under: int
 ) -> list[Line]:
     """A title that names the columns, and a row a finding.
 
     Args:
-        heads: the title, its remark, and the name of the column of times.
+        titles: the title, its remark, and the name of the column of times.
         findings: those in sight.
         names: the cells of the longest name in sight.
         picture: what is shown.
         width: cells of the list.
         under: the place of the one under the cursor; none of them where that is out of range.
     """
-    name, remark, when = heads
+    name, remark, when = titles
     times, costs = [since(finding, picture.snapshot) for finding in findings], [cost(finding) for finding in findings]
-    cells = [
-        max([len(head), *map(len, column)]) if any(column) else 0 for head, column in ((COSTS, costs), (when, times))
-    ]
-    columns = "  ".join(f"{head:>{size}}" for head, size in zip((COSTS, when), cells, strict=True) if size)
+    heads = (costs_word(picture.snapshot), costs), (when, times)
+    cells = [max([len(head), *map(len, column)]) if any(column) else 0 for head, column in heads]
+    columns = "  ".join(f"{head:>{size}}" for (head, _), size in zip(heads, cells, strict=True) if size)
     lines = [title(name, "   ".join(filter(None, [remark, columns])), width, picture.look)]
     for place, (finding, *facts) in enumerate(zip(findings, costs, times, strict=True)):
         columns = "  ".join(f"{fact:>{size}}" for fact, size in zip(facts, cells, strict=True) if size)

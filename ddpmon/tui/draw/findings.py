@@ -11,9 +11,9 @@ from rich.style import Style
 
 from ddpmon.format import count, known
 from ddpmon.report.evidence import evidence_blocks, evidence_words
-from ddpmon.report.finding_rows import kind_words, late_words, what, what_within, who
+from ddpmon.report.finding_rows import costs_word, kind_words, late_words, what, what_within, who
 from ddpmon.report.trace import shortened_place
-from ddpmon.report.verdicts import firing, headline, is_past, is_restart, nothing_found
+from ddpmon.report.verdicts import firing, headline, is_restart, nothing_found
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import calm_style, finding_style
@@ -24,7 +24,7 @@ from ddpmon.tui.view_state import ViewState
 
 INDENT = "     "
 BLOCK_ROWS = 16
-SINCE, COSTS = "since step", "costs"  # columns of findings in one line
+SINCE = "since step"  # a column of findings in one line
 DETAILS = 2  # figures behind what a finding is
 LEAST_ROWS = 3  # of a finding in full: its sentence, its facts, an empty line
 
@@ -44,7 +44,7 @@ def finding_at(picture: ViewState, width: int, height: int, y: int) -> Finding |
 
 
 def _panel(picture: ViewState, width: int, height: int) -> list[Owned]:
-    look, findings = picture.look, picture.snapshot.findings
+    look, findings = picture.look, picture.below_notice
     full = _in_turn(picture, width)[1:] if LEAST_ROWS * len(findings) < height else []
     if full and len(full) < height:
         return [(title("findings", _count(picture), width, look), None), *full]
@@ -55,7 +55,7 @@ def _panel(picture: ViewState, width: int, height: int) -> list[Owned]:
         return [(title("what to do", "", width, look), None), *((line, first) for line in advice)]
     room = height - 1
     shown = rest if len(rest) <= room else rest[: max(room - 1, 0)]
-    columns = Columns.of(shown, look)
+    columns = Columns.of(shown, look, costs_word(picture.snapshot))
     name = ", ".join(filter(None, ["also found", _count(picture)]))
     rows: list[Owned] = [(title(name, columns.heading, width, look), None)]
     rows += [(one_line(each, width, look, columns), each) for each in shown]
@@ -73,28 +73,33 @@ def _left_out(rest: list[Finding], shown: list[Finding]) -> str:
 
 
 def _count(picture: ViewState) -> str:
-    lasting = firing(picture.snapshot.findings)
-    over = len(picture.snapshot.findings) - len(lasting)
+    lasting = firing(picture.below_notice)
+    over = len(picture.below_notice) - len(lasting)
     return f"{over:,} over" if over else ""
 
 
 class Columns(NamedTuple):
-    """What stands at the right of one-line findings: the cells of the onset and of the cost, 0 where none has one."""
+    """What stands at the right of one-line findings: the cells of the onset and of the cost, 0 where none has one.
+
+    `costs` is the heading of the cost.
+    """
 
     since: int
     cost: int
+    costs: str
 
     @classmethod
-    def of(cls, findings: Sequence[Finding], look: Look) -> Columns:
+    def of(cls, findings: Sequence[Finding], look: Look, costs: str) -> Columns:
         """Columns in which all of these have room."""
         since = max((len(_onset(finding)) for finding in findings), default=0)
         cost = max((len(_cost(finding, look)) for finding in findings), default=0)
-        return cls(max(since, len(SINCE)) if since else 0, max(cost, len(COSTS)) if cost else 0)
+        return cls(max(since, len(SINCE)) if since else 0, max(cost, len(costs)) if cost else 0, costs)
 
     @property
     def heading(self) -> str:
         """The names over the columns, for the title above them."""
-        return "  ".join(filter(None, [SINCE.rjust(self.since) if self.since else "", COSTS if self.cost else ""]))
+        parts = ((SINCE, self.since), (self.costs, self.cost))
+        return "  ".join(name.rjust(cells) for name, cells in parts if cells)
 
     def facts(self, finding: Finding, look: Look) -> str:
         """Onset and cost of one finding; the columns end where the heading does."""
@@ -102,15 +107,17 @@ class Columns(NamedTuple):
         return "  ".join([*parts, *([f"{_cost(finding, look):>{self.cost}}"] if self.cost else [])])
 
 
-def one_line(finding: Finding, width: int, look: Look, columns: Columns | None = None) -> Line:
+def one_line(finding: Finding, width: int, look: Look, columns: Columns | None = None, costs: str = "costs") -> Line:
     """Sign, who, what, onset and cost of one finding: the cause or what was measured only where all of it has room.
 
     Where who and what have no room beside it, the onset is left out. Without columns, and so without a heading, the
-    onset and the cost say what they are.
+    onset and the cost say what they are, which `costs` so much.
     """
     glyph, style = _style(finding, look)
-    facts = [_in_words(finding, look)] if columns is None else [columns.facts(finding, look)]
-    facts.append(_in_words(finding, look, "") if columns is None else columns._replace(since=0).facts(finding, look))
+    if columns is None:
+        facts = [_in_words(finding, look, costs), _in_words(finding, look, costs, "")]
+    else:
+        facts = [each.facts(finding, look) for each in (columns, columns._replace(since=0))]
     rooms = [width - len(INDENT) - cell_len(each) - 5 for each in facts]
     chosen = int(cell_len(_said(finding, rooms[0], look)) > rooms[0])
     said = clip_words(_said(finding, rooms[chosen], look), rooms[chosen], look.glyphs.more)
@@ -118,10 +125,10 @@ def one_line(finding: Finding, width: int, look: Look, columns: Columns | None =
     return spread(line, [Segment(f"  {facts[chosen]}  ", look.dim)], width)
 
 
-def _in_words(finding: Finding, look: Look, since: str | None = None) -> str:
+def _in_words(finding: Finding, look: Look, costs: str, since: str | None = None) -> str:
     """`since step 60  costs 14 %`."""
     cost = _cost(finding, look)
-    return "  ".join(filter(None, [_since(finding) if since is None else since, f"costs {cost}" if cost else ""]))
+    return "  ".join(filter(None, [_since(finding) if since is None else since, f"{costs} {cost}" if cost else ""]))
 
 
 def _said(finding: Finding, cells: int, look: Look) -> str:
@@ -181,11 +188,11 @@ def all_findings(picture: ViewState, width: int) -> list[Line]:
 def _in_turn(picture: ViewState, width: int) -> list[Owned]:
     look, snapshot = picture.look, picture.snapshot
     rows: list[Owned] = [([Segment("")], None)]
-    if not firing(snapshot.findings):
+    if not firing(picture.below_notice):
         glyph, style = calm_style(snapshot, look)
         calm = _paragraph(look.clean(nothing_found(snapshot)), width, style, f" {glyph} ")
         rows += [(line, None) for line in (*calm, [])]
-    for finding in sorted(snapshot.findings, key=lambda finding: finding.cleared_at_step is not None):
+    for finding in sorted(picture.below_notice, key=lambda finding: finding.cleared_at_step is not None):
         rows += [*((line, finding) for line in _in_full(finding, picture, width)), ([], None)]
     for text in snapshot.notices:
         rows += [(line, None) for line in _paragraph(look.clean(text), width, look.dim, f" {look.glyphs.note} ")]
@@ -198,7 +205,7 @@ def _in_full(finding: Finding, picture: ViewState, width: int) -> list[Line]:
     over = finding.cleared_at_step is not None
     text = look.dim if over else look.text
     lines = _paragraph(look.clean(finding.summary), width, style if over else style + Style(bold=True), f" {glyph} ")
-    lines += _paragraph(look.clean(facts_of(finding, look, past=is_past(picture.snapshot))), width, look.dim)
+    lines += _paragraph(look.clean(facts_of(finding, look, costs_word(picture.snapshot))), width, look.dim)
     words = look.clean(evidence_words(finding.evidence))
     lines += _paragraph(f"evidence: {words}", width, look.dim) if words else []
     for name, rows in evidence_blocks(finding.evidence):
@@ -212,10 +219,9 @@ def _advice(finding: Finding, picture: ViewState) -> str:
     return picture.look.clean(advice_text(finding.advice, picture.snapshot.own_host))
 
 
-def facts_of(finding: Finding, look: Look, *, past: bool = False) -> str:
+def facts_of(finding: Finding, look: Look, costs: str) -> str:
     """`critical straggler; since step 812; costs 19 % of the job; ranks 5; node1; input`."""
     ranks = ", ".join(str(rank) for rank in finding.ranks[:16]) + (" ..." if len(finding.ranks) > 16 else "")
-    costs = "cost" if past else "costs"
     facts = [
         f"{finding.severity} {kind_words(finding.kind)}",
         _since(finding),

@@ -11,11 +11,10 @@ from rich.style import Style
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
 from ddpmon.report.overdue import is_overdue
-from ddpmon.report.past import kill_of
 from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, is_restart, not_compared_words
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
-from ddpmon.tui.lines import Line, clip, clip_words, fit, fit_all, joined, spread, width_of, wrap
+from ddpmon.tui.lines import Line, clip, clip_clauses, fit, fit_all, joined, spread, width_of, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, notice
 
@@ -140,19 +139,20 @@ def notice_line(picture: ViewState, width: int) -> Line:
     finished = picture.snapshot.link.state == "gone" and run is not None and run.state == "finished"
     style = look.text if finished else look.broken if picture.snapshot.link.state == "gone" else look.accent
     glyph = look.glyphs.finished if finished else look.glyphs.stalled
-    text = clip_words(look.clean(notice(picture)), width - 4, look.glyphs.more)
+    text = clip_clauses(look.clean(notice(picture)), width - 4, look.glyphs.more)
     return fit([Segment(f" {glyph} ", style), Segment(text, style)], width)
 
 
 def notice_lines(picture: ViewState, width: int) -> list[Line]:
     """`notice_line` if there is anything to say; behind the words on a run that was killed, what to do."""
-    kill, look, said = kill_of(picture.snapshot), picture.look, notice(picture)
-    if not said:
+    look = picture.look
+    if not notice(picture):
         return []
-    if kill is None or said != picture.snapshot.link.message:
+    if not picture.notice_tells_kill:
         return [notice_line(picture, width)]
-    advice = look.clean(f"{'->' if look.ascii_only else '→'} {advice_text(kill.advice)}")
-    below = Segment(f"   {clip_words(advice, width - 4, look.glyphs.more)}", look.strong)
+    told = advice_text(picture.snapshot.findings[0].advice)
+    advice = look.clean(f"{'->' if look.ascii_only else '→'} {told}")
+    below = Segment(f"   {clip_clauses(advice, width - 4, look.glyphs.more)}", look.strong)
     return [notice_line(picture, width), fit([below], width)]
 
 

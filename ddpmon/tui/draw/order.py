@@ -9,7 +9,6 @@ import numpy as np
 
 from ddpmon.report.base_step import base_step_ms
 from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent
-from ddpmon.report.past import with_kill
 from ddpmon.report.peers import as_shown
 from ddpmon.report.verdicts import headline, marked_hosts, marked_ranks, restarted_alone
 from ddpmon.snapshot import Ints, NodeView, Ranks, Snapshot
@@ -124,7 +123,7 @@ def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
         state = np.array([TROUBLE.get(state, 9) for state in ranks.state])
     named = np.full(len(ranks), 1 << 30)
     named[[rank for rank in restarted_alone(snapshot.findings) if rank < len(ranks)]] = len(ranks)
-    for place, rank in enumerate(marked_ranks(with_kill(snapshot).findings, "warning")):
+    for place, rank in enumerate(marked_ranks(snapshot.findings, "warning")):
         if 0 <= rank < len(ranks):
             named[rank] = place
     step = base_step_ms(snapshot) or _typical(ranks)

@@ -27,8 +27,9 @@ def title(name: str, remark: str, width: int, look: Look) -> Line:
 
 
 def dimmed(lines: list[Line], look: Look) -> list[Line]:
-    """The same lines as values of the past: dim as a whole, and what is fainter stays so."""
-    return [[Segment(text, style if style == look.faint else look.dim) for text, style, _ in line] for line in lines]
+    """The same lines as values of the past: dim, but for what is fainter, and for signs and words of findings."""
+    kept = (look.faint, look.accent, look.broken)
+    return [[Segment(text, style if style in kept else look.dim) for text, style, _ in line] for line in lines]
 
 
 def title_line(name: str, remark: Line, width: int, look: Look) -> Line:

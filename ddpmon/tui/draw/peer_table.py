@@ -9,6 +9,7 @@ from rich.style import Style
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import plural
+from ddpmon.report.finding_rows import costs_word
 from ddpmon.report.peers import (
     TORCH_MEMORY,
     Comparison,
@@ -159,7 +160,7 @@ def marked_lines(
     lines = [_heading("compare", heading, name, width, look)]
     lines.append([*_hosts(snapshot, shown, name, cell, look), Segment(many, look.dim)])
     most = max(height - HEADS - FIGURES_LEAST, 0)
-    said = [one_line(finding, width, look) for finding in _loud(who, findings)[:most]]
+    said = [one_line(finding, width, look, costs=costs_word(snapshot)) for finding in _loud(who, findings)[:most]]
     room, missing = height - HEADS - len(said), list[str]()
     for _ in range(2):  # to say what is missing takes a line or two of the figures
         missing = _missing(len(who) - len(shown), len(found.rows) - max(room - len(missing), 0), width)

@@ -11,7 +11,6 @@ from rich.style import Style
 from ddpmon.format import age, figure, known
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.comparison import excesses, shares_by_phase
-from ddpmon.report.past import with_kill
 from ddpmon.report.peers import now_and_then, now_and_then_words
 from ddpmon.report.verdicts import firing, is_past, marked_ranks, restarted_alone
 from ddpmon.schema import PHASES
@@ -109,7 +108,7 @@ class _Page:
         assert snapshot.ranks is not None
         self.ranks: Ranks = snapshot.ranks
         self.look, self.chosen, self.is_past = look, chosen, is_past(snapshot)
-        self.marked, self.alone = marked_ranks(with_kill(snapshot).findings), restarted_alone(snapshot.findings)
+        self.marked, self.alone = marked_ranks(snapshot.findings), restarted_alone(snapshot.findings)
         rhythm = any(now_and_then_words(finding, 0) for finding in firing(snapshot.findings))
         self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot), sort, rhythm=rhythm)
         self.noise_ms = noise_ms(snapshot)

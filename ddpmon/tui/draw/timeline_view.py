@@ -13,7 +13,7 @@ from ddpmon.format import age, count, figure, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE
 from ddpmon.report.run_about import is_simulated
 from ddpmon.report.step_clock import seconds_since, wall_of
-from ddpmon.report.verdicts import is_standing_still, late_ranks, onsets
+from ddpmon.report.verdicts import is_past, is_standing_still, late_ranks, onsets
 from ddpmon.run.model import LOST_S
 from ddpmon.run.recent import RECENT
 from ddpmon.schema import RunInfo
@@ -102,22 +102,30 @@ def step_at(picture: ViewState, width: int, x: int) -> int | None:
 def _moment(picture: ViewState, step: int) -> str:
     """`14:00:52, step 702`, and whether that is now or the run's last one; how long ago, while no step is heard of.
 
-    The last one is the run's, although not all ranks have told of it.
+    It is the step whose figures stand there; of a run that is over or whose store is gone it is said of how many, where
+    not all ranks have told of the last one.
     """
     snapshot = picture.snapshot
-    run = snapshot.run
-    ended = run is not None and is_over(run.state)
-    if run is not None and run.step is not None and ended and snapshot.replay is None:
-        step = run.step
-    ago = seconds_since(snapshot, step)
+    run, is_now = snapshot.run, snapshot.replay is None
+    newest = run.step if run is not None and is_now and is_past(snapshot) else None
+    whole = "" if newest is None or newest <= step else f" of {count(newest)}"
     clock = time_of_day(wall_of(snapshot, step))
     left_over = 0.0 if snapshot.replay is None else snapshot.replay.length - snapshot.replay.t
     goes_on = snapshot.replay is not None and snapshot.replay.is_live and not _has_ended(picture.whole)
     behind = f", {age(left_over)} {'ago' if goes_on else 'before the end'}" if left_over >= 1 else ""
+    live = _now(picture, step, is_last=not whole) if is_now else ""
+    return f"{f'{clock}, ' if clock else ''}step {count(step)}{whole}{behind}{f', {live}' if live else ''}"
+
+
+def _now(picture: ViewState, step: int, *, is_last: bool) -> str:
+    """`live`, `the last one`, or how long ago the step ended; empty where that is not known."""
+    snapshot, ago = picture.snapshot, seconds_since(picture.snapshot, step)
+    if ago is None or (_has_ended(snapshot) and not is_last):
+        return ""
+    if _has_ended(snapshot):
+        return "the last one"
     is_heard = snapshot.link.state == "live" and picture.stuck_s is None and not is_standing_still(snapshot)
-    now = "the last one" if ended else "live" if is_heard and _is_of_now(snapshot, step) else f"{age(ago)} ago"
-    live = f", {now}" if snapshot.replay is None and ago is not None else ""
-    return f"{f'{clock}, ' if clock else ''}step {count(step)}{behind}{live}"
+    return "live" if is_heard and _is_of_now(snapshot, step) else f"{age(ago)} ago"
 
 
 def _has_ended(snapshot: Snapshot | None) -> bool:

@@ -29,8 +29,8 @@ COMMAND = re.compile(r"(\. Run |: |, )?`")  # where it begins, behind what to do
 def verdict_lines(picture: ViewState, width: int) -> list[Line]:
     """The worst finding in two lines or three, or the calm sentence in one."""
     look, snapshot = picture.look, picture.snapshot
-    worst = headline(snapshot.findings)
-    more = _more(len(firing(snapshot.findings)) - (worst is not None), worst is None, look)
+    worst = headline(picture.below_notice)
+    more = _more(len(firing(picture.below_notice)) - (worst is not None), worst is None, look)
     if worst is None:
         return [_calm(snapshot, more, width, look)]
     room = width - len(INDENT) - 1

@@ -149,7 +149,7 @@ class Overview(BaseScreen):
         """The headline, if line `y` of the head says it."""
         first, width = 1 + len(notice_lines(self.picture, self.size.width)), self.size.width
         is_said = first <= y < first + len(verdict_lines(self.picture, width))
-        return headline(self.picture.snapshot.findings) if is_said else None
+        return headline(self.picture.below_notice) if is_said else None
 
     def on_resize(self, _event: events.Resize) -> None:
         """Another size is another plan."""
@@ -161,7 +161,8 @@ class Overview(BaseScreen):
         snapshot = self.picture.snapshot
         ranks = len(snapshot.ranks) if snapshot.ranks is not None else 0
         size, look = self.size, self.picture.look
-        found = len(snapshot.findings) - (headline(snapshot.findings) is not None)
+        below = self.picture.below_notice
+        found = len(below) - (headline(below) is not None)
         head, typing = self._head_height(), FilterBar.HEIGHT * int(self.query_one(FilterBar).display)
         if self._alone is not None:
             return alone(self._alone, size.width, size.height, head, typing)

@@ -7,22 +7,20 @@ from functools import lru_cache
 from typing import ClassVar
 
 from rich.color import Color
-from rich.color_triplet import ColorTriplet
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.filter import dim_color
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
 from ddpmon.tui.draw.clicked_key import key_in_brackets
 from ddpmon.tui.draw.panel import without_heading
+from ddpmon.tui.fade import faded
 from ddpmon.tui.lines import Line, fit_all, merged
 
 Draw = Callable[[int, int], list[Line]]
-_FADED = Style(dim=True)
 _BRIGHT = ("head", "foot", "hint")  # what is said of a picture, and how to type: never dim
 _STYLES = 4096  # more than the pairs of colours that a heat-map has
 
@@ -87,12 +85,12 @@ class Canvas(Widget):
         return bool(getattr(self.screen, "faded", False)) and self.id not in _BRIGHT
 
     def _faded(self, line: Line) -> Line:
-        """The line dim, but for the part under the cursor, which has the background of a raised surface."""
+        """The line faded, but for the part under the cursor, which has the background of a raised surface."""
         ground, raised = self.background_colors[1].rich_color.get_truecolor(), self.app.current_theme.surface
         here = None if raised is None else Color.parse(raised)
         return [
-            Segment(text, style if style and style.bgcolor and style.bgcolor == here else _faded(style, ground))
-            for text, style, _ in line
+            part if part.style and part.style.bgcolor and part.style.bgcolor == here else faded(part, ground)
+            for part in line
         ]
 
     def notify_style_update(self) -> None:
@@ -138,15 +136,6 @@ class Canvas(Widget):
             return segments[0].style or ground
 
         return paint
-
-
-def _faded(style: Style | None, ground: ColorTriplet) -> Style:
-    """Dim, which terminals do to the foreground only: of a cell of two colours both come nearer to the ground."""
-    if style is None or style.bgcolor is None or style.color is None:
-        return (style or Style.null()) + _FADED
-    colours = (Color.from_triplet(each.get_truecolor()) for each in (style.color, style.bgcolor))
-    front, back = (dim_color(Color.from_triplet(ground), each) for each in colours)
-    return Style(color=front, bgcolor=back)
 
 
 class ScrollText(Canvas, can_focus=True):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.report.peers import GONE
+from ddpmon.report.peers import ranks_compared
 from ddpmon.report.verdicts import late_ranks
 from ddpmon.run.medians import lateness_beside
 from ddpmon.schema import PHASES
@@ -18,12 +18,10 @@ from ddpmon.snapshot import Finding, Floats, Ranks, Snapshot
 def excesses(snapshot: Snapshot, ranks: Ranks, column: str) -> Floats:
     """[world] by how much a column of each rank exceeds the median of the others; NaN where none of them is known.
 
-    Ranks that are gone have none, and are none of the others.
+    Ranks that others cannot be compared with have none, and are none of the others.
     """
     late = np.isin(np.arange(len(ranks)), late_ranks(snapshot.findings))
-    values = ranks.column(column)
-    if not {*GONE}.isdisjoint(ranks.state):
-        values = np.where(np.isin(np.array(ranks.state), GONE), np.nan, values)
+    values = np.where(ranks_compared(ranks), ranks.column(column), np.nan)
     found: Floats = lateness_beside(values[:, None], late).late[:, 0]
     return found
 

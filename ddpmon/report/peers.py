@@ -108,8 +108,12 @@ class Row:
         return shared_decimals(*self.own, self.others)
 
     def difference(self, place: int = 0) -> float:
-        """How much more a rank has than the others."""
-        return self.own[place] - self.others
+        """How much more a rank has than the others; NaN of one that cannot be compared with them."""
+        return self.own[place] - self.others if self.compared[place] else math.nan
+
+    def difference_from_first(self, place: int) -> float:
+        """How much more a rank has than the first one; NaN where one of the two cannot be compared."""
+        return self.own[place] - self.own[0] if self.compared[place] and self.compared[0] else math.nan
 
     @property
     def noise(self) -> float:
@@ -122,7 +126,7 @@ class Row:
         Nothing is worse on a rank that cannot be compared, such as one whose steps are of another time.
         """
         more = self.difference(place)
-        if self.quantity.worse == "none" or not math.isfinite(more) or not self.compared[place]:
+        if self.quantity.worse == "none" or not math.isfinite(more):
             return False
         worse = more if self.quantity.worse == "more" else -more
         return worse >= max(NOTABLE * abs(self.others), self.noise)
@@ -234,8 +238,8 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
     if ranks is None:
         return Comparison(rows)
     there = others_of(snapshot, ranks, who)
-    others, compared = some_of(there, MOST_PEERS).tolist(), np.isfinite(ranks.lateness_ms)
-    alike = tuple(bool(compared[rank]) or not compared.any() for rank in who)
+    others = some_of(there, MOST_PEERS).tolist()
+    alike = tuple(at_same_steps(ranks)[list(who)].tolist())
     for quantity in QUANTITIES:
         own, rest = quantity.values(ranks, who), quantity.values(ranks, others)
         rest = rest[np.isfinite(rest)]
@@ -248,16 +252,27 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
 def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int]) -> Ints:
     """The others that ranks are compared with, as verdicts do: those that are heard, and that no finding calls late.
 
-    Without those of which no lateness is known, where one is known of others: these are in other steps than the rest,
-    or have just come back. Where all that are left are late, they are the others.
+    Where all that are left are late, they are the others. Where nobody is left, there are none.
     """
-    there = np.flatnonzero(np.isfinite(ranks.work_ms))
+    there = np.flatnonzero(ranks_compared(ranks))
     there = there[~np.isin(there, list(who))]
-    compared = there[np.isfinite(ranks.lateness_ms[there])]
-    there = compared if compared.size else there
-    there = there[~_gone(ranks)[there]]
     calm: Ints = there[~np.isin(there, late_ranks(snapshot.findings))]
     return calm if len(calm) else there
+
+
+def ranks_compared(ranks: Ranks) -> NDArray[np.bool_]:
+    """[world] the ranks that others can be compared with: those that are there, at the steps of the rest."""
+    there: NDArray[np.bool_] = np.isfinite(ranks.work_ms) & at_same_steps(ranks) & ~_gone(ranks)
+    return there
+
+
+def at_same_steps(ranks: Ranks) -> NDArray[np.bool_]:
+    """[world] the ranks whose lateness is known; all where nobody's is, such as while no step finishes.
+
+    The other ranks are in other steps than the rest, or have just come back.
+    """
+    known: NDArray[np.bool_] = np.isfinite(ranks.lateness_ms)
+    return known if known.any() else ~known
 
 
 def _gone(ranks: Ranks) -> NDArray[np.bool_]:

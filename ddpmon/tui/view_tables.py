@@ -96,9 +96,9 @@ def _beside(row: Row, ranks: Sequence[int], findings: Sequence[Finding]) -> Iter
 
     The first rank has no difference.
     """
-    for rank, own in zip(ranks, row.own, strict=True):
+    for place, (rank, own) in enumerate(zip(ranks, row.own, strict=True)):
         rare = _rare(row, rank, findings)
-        yield own, None if rank == ranks[0] else own - row.own[0], None if rare is None else rare[1]
+        yield own, row.difference_from_first(place) if place else None, None if rare is None else rare[1]
 
 
 def _excess(row: Row, rank: int, findings: Sequence[Finding]) -> tuple[float, float | None]:

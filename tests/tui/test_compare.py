@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from msgspec import structs
 
+from ddpmon.report.comparison import excesses
 from ddpmon.report.peers import compare
-from ddpmon.snapshot import Finding
-from ddpmon.tui.draw.peer_table import marked_lines
+from ddpmon.schema import PHASES
+from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.tui.draw.against import against_lines
+from ddpmon.tui.draw.peer_table import marked_lines, peer_lines
+from ddpmon.tui.view_state import ViewState
+from ddpmon.tui.view_tables import compare_csv, rank_csv
 from tests.tui.made_runs import NOTES, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 from tests.tui.watched import Fixed, Watched, watch
@@ -174,6 +180,64 @@ def test_ranks_that_cannot_be_compared_are_not_among_the_others() -> None:
     assert row.others == pytest.approx(np.median(work[1:3]))
     none = replace(made, ranks=replace(made.ranks, lateness_ms=np.full(8, np.nan)))
     assert compare(none, [0]).others == 7
+
+
+def half_away() -> Snapshot:
+    """Four ranks, of which ranks 2 and 3 have restarted alone: their steps are longer, and their lateness not known."""
+    made = snapshot(Made(ranks=4, gpu=True))
+    assert made.ranks is not None
+    away = np.array([0.0, 0.0, 1.0, 1.0])
+    longer: dict[str, Any] = {f"{phase}_ms": made.ranks.column(f"{phase}_ms") + 90.0 * away for phase in PHASES}
+    late = np.where(away > 0, np.nan, made.ranks.lateness_ms)
+    work = made.ranks.work_ms + 90.0 * len(PHASES) * away
+    return replace(made, ranks=replace(made.ranks, **longer, lateness_ms=late, work_ms=work))
+
+
+def test_the_others_are_the_same_ranks_in_all_figures_of_a_screen() -> None:
+    """The phases of the others were those of ranks that had restarted too, and added up to more than their work."""
+    made = half_away()
+    assert made.ranks is not None
+    overview = text_of(against_lines(ViewState(made, ASCII), 1, 160, 20))
+    view = text_of(peer_lines(made, 1, 60, 30, ASCII))
+    for phase in PHASES:
+        (line,) = (line for line in overview if line.split()[1:2] == [phase])
+        assert float(line.split()[-2]) == pytest.approx(made.ranks.column(f"{phase}_ms")[0], abs=0.6)
+        (row,) = (line for line in view if line.startswith(f" {phase} ms "))
+        assert float(row.split()[3]) == pytest.approx(float(line.split()[-2]), abs=0.6)
+    excess = excesses(made, made.ranks, "forward_ms")
+    assert excess[1] == pytest.approx(made.ranks.forward_ms[1] - made.ranks.forward_ms[0])
+    assert np.isnan(excess[2:]).all()
+
+
+def test_where_no_other_rank_can_be_compared_there_are_no_others() -> None:
+    """With the two ranks that can be compared the others were just the two that cannot."""
+    made = half_away()
+    assert compare(made, [0, 1]).others == 0
+    assert all(np.isnan(row.others) for row in compare(made, [0, 1]).rows)
+    lines = text_of(marked_lines(made, [0, 1], 100, 24, ASCII))
+    assert lines[1].split()[-1] == "none"
+    (work,) = (line.split() for line in lines if line.startswith(" work ms "))
+    assert work[-1] == "-"
+    assert work[-2] not in ("-", ""), "they are compared with each other"
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_rank_that_cannot_be_compared_has_no_differences(rank: int) -> None:
+    made = half_away()
+    known = rank == 1
+    overview = text_of(against_lines(ViewState(made, ASCII), rank, 160, 20))[2:]
+    view = text_of(peer_lines(made, rank, 60, 30, ASCII))[1:]
+    for lines in (overview, view):
+        shown = [line.rstrip(" !") for line in lines if line.strip()]
+        assert len(shown) > len(PHASES)
+        assert [line.endswith(" -") for line in shown] == [not known] * len(shown), lines
+    table = [line.split(",") for line in rank_csv(made, rank).splitlines()[1:]]
+    assert [bool(row[5]) for row in table] == [known] * len(table)
+    beside = text_of(marked_lines(made, [0, rank], 100, 24, ASCII))
+    (work,) = (line for line in beside if line.startswith(" work ms "))
+    assert len(work.replace("!", "").split()) == 5 + known, "own two, the difference, and the others"
+    heads, *rows = (line.split(",") for line in compare_csv(made, [0, rank]).splitlines())
+    assert {bool(row[heads.index(f"rank_{rank}_diff")]) for row in rows} == {known}
 
 
 def test_a_plot_of_the_run_stands_once_beside_and_below_ranks_whose_lateness_is_not_known() -> None:

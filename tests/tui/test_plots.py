@@ -265,6 +265,18 @@ def test_ranks_that_findings_name_belong_to_no_band_of_the_others() -> None:
         assert (max(ticks) >= 50) == reaches, "up to the late rank"
 
 
+def test_one_other_rank_is_no_band() -> None:
+    """Beside ranks that cannot be compared a single other rank was drawn as the band of the others."""
+    made = snapshot(Made(ranks=4, straggler=1, extra_ms=80.0))
+    assert made.heat is not None
+    for unknown, reaches in (((2, 3), False), ((), True)):
+        values = made.heat.values.copy()
+        values[list(unknown)] = np.nan
+        shown = ViewState(replace(made, heat=replace(made.heat, values=values), findings=()), ASCII)
+        rows = text_of(lateness_plot(shown, 0, 90, 14))[1:-1]
+        assert (max(float(line[:5]) for line in rows if line[:5].strip()) >= 50) == reaches
+
+
 @pytest.mark.parametrize("unknown", [(1,), (1, 2)])
 def test_compared_ranks_fill_the_width_also_where_some_cannot_be_compared(unknown: tuple[int, ...]) -> None:
     """A quarter of the screen was empty beside the plot of the only rank that could be."""

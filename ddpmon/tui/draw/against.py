@@ -9,13 +9,20 @@ from rich.segment import Segment
 
 from ddpmon.format import known
 from ddpmon.report.base_step import noise_ms
-from ddpmon.report.comparison import excesses, shares_by_phase
-from ddpmon.report.peers import difference_words, now_and_then_words, others_of, shared_decimals
+from ddpmon.report.comparison import shares_by_phase
+from ddpmon.report.peers import (
+    MOST_PEERS,
+    at_same_steps,
+    difference_words,
+    now_and_then_words,
+    others_of,
+    shared_decimals,
+)
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.report.wording import last_steps
-from ddpmon.run.medians import median
+from ddpmon.run.medians import median, some_of
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Ranks
+from ddpmon.snapshot import Ints, Ranks
 from ddpmon.tui.draw.bars import bar, swatch
 from ddpmon.tui.draw.columns import BY_KEY
 from ddpmon.tui.draw.panel import FAINT, meter, no_match, title
@@ -44,7 +51,8 @@ def against_lines(picture: ViewState, rank: int, width: int, height: int) -> lis
         return fit_all([], width, height)
     lines = [title(f"rank {rank} against the others", _over(ranks, rank), width, look)]
     lines.append(_headings(width, look))
-    lines += [*_phases(picture, ranks, rank, width), *_more(picture, ranks, rank, width)]
+    others = some_of(others_of(picture.snapshot, ranks, [rank]), MOST_PEERS)
+    lines += [*_phases(picture, ranks, rank, others, width), *_more(picture, ranks, rank, others, width)]
     return fit_all(lines, width, height)
 
 
@@ -72,24 +80,24 @@ def _headings(width: int, look: Look) -> Line:
     return fit([Segment(text, look.dim)], width)
 
 
-def _phases(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator[Line]:
+def _phases(picture: ViewState, ranks: Ranks, rank: int, others: Ints, width: int) -> Iterator[Line]:
     look, noise = picture.look, noise_ms(picture.snapshot)
-    own = [float(ranks.column(f"{phase}_ms")[rank]) for phase in PHASES]
-    apart = [float(excesses(picture.snapshot, ranks, f"{phase}_ms")[rank]) for phase in PHASES]
-    others = [ms - more for ms, more in zip(own, apart, strict=True)]
-    longest = max((ms for ms in (*own, *others) if known(ms)), default=0.0)
+    columns = [ranks.column(f"{phase}_ms") for phase in PHASES]
+    own, typical = [float(column[rank]) for column in columns], [median(column[others]) for column in columns]
+    apart = [mine - theirs for mine, theirs in zip(own, typical, strict=True)]
+    longest = max((ms for ms in (*own, *typical) if known(ms)), default=0.0)
     finding = marked_ranks(picture.snapshot.findings).get(rank)
     shares = shares_by_phase(finding, lambda phase: apart[PHASES.index(phase)]) if finding else {}
     most = max(shares, key=lambda phase: shares[phase], default=None)
     for index, phase in enumerate(PHASES):
-        more = own[index] - others[index]
-        loud = phase in shares and more > noise
-        excess = [more if loud and place == index else 0.0 for place in range(len(PHASES))]
+        loud = phase in shares and apart[index] > noise
+        excess = [apart[index] if loud and place == index else 0.0 for place in range(len(PHASES))]
         lengths = [ms if place == index else 0.0 for place, ms in enumerate(own)]
         drawn = bar(lengths, 0.0, longest, _bar_width(width), look, excess)
         name = [Segment("  "), swatch(index, look), Segment(f" {phase:<{NAME - 2}}", look.text)]
         rhythm = now_and_then_words(finding, NUMBER - 1) if phase == most else ""
-        numbers = _numbers(own[index], others[index], noise, look, loud=loud or bool(rhythm), instead=rhythm)
+        instead = rhythm or _not_compared(ranks, rank, look)
+        numbers = _numbers(own[index], typical[index], noise, look, loud=loud or bool(rhythm), instead=instead)
         yield fit([*name, *_led(drawn, look), *numbers], width)
 
 
@@ -113,9 +121,14 @@ def _numbers(own: float, others: float, noise: float, look: Look, *, loud: bool 
     ]
 
 
-def _more(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator[Line]:
+def _not_compared(ranks: Ranks, rank: int, look: Look) -> str:
+    """What stands instead of the differences of a rank that cannot be compared with the others; else empty."""
+    return "" if at_same_steps(ranks)[rank] else look.unknown
+
+
+def _more(picture: ViewState, ranks: Ranks, rank: int, others: Ints, width: int) -> Iterator[Line]:
     """What else is known of this rank; the larger of its number and the others' fills the bar."""
-    look, others = picture.look, others_of(picture.snapshot, ranks, [rank])
+    look, instead = picture.look, _not_compared(ranks, rank, picture.look)
     for name, unit, key in MORE:
         own, typical = (float(median(BY_KEY[key].values(ranks, some))) for some in (np.array([rank]), others))
         if not known(own):
@@ -124,4 +137,4 @@ def _more(picture: ViewState, ranks: Ranks, rank: int, width: int) -> Iterator[L
         bar_of = meter(own / largest if largest > 0 else None, _bar_width(width), look, FAINT)
         noise = noise_ms(picture.snapshot) if unit == "ms" else 0.0
         label = Segment(f"  {name} {unit}".ljust(NAME + 2), look.dim)
-        yield fit([label, *bar_of, *_numbers(own, typical, noise, look)], width)
+        yield fit([label, *bar_of, *_numbers(own, typical, noise, look, instead=instead)], width)

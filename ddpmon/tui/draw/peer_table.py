@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.segment import Segment
@@ -41,8 +42,16 @@ WORTH = (
 )  # fmt: skip
 
 
-def _difference(own: float, other: float, row: Row, look: Look) -> str:
-    return look.clean(difference_words(own, other, row.decimals, row.noise))
+def _difference(row: Row, look: Look) -> str:
+    """By how much the figure of the only rank exceeds that of the others; empty where it cannot be compared."""
+    other = row.others if math.isfinite(row.difference()) else math.nan
+    return look.clean(difference_words(row.own[0], other, row.decimals, row.noise))
+
+
+def _difference_from_first(row: Row, place: int, look: Look) -> str:
+    """By how much a figure exceeds that of the first rank; empty of the first one, and where they differ in steps."""
+    other = row.own[0] if place and math.isfinite(row.difference_from_first(place)) else math.nan
+    return look.clean(difference_words(row.own[place], other, row.decimals, row.noise))
 
 
 def peer_lines(
@@ -68,7 +77,7 @@ def peer_lines(
     for row in rows:
         finding = blaming(row, rank, findings)
         style, sign = _tone(row, 0, look, finding)
-        apart = now_and_then_words(finding, number - 1) or _difference(row.own[0], row.others, row, look)
+        apart = now_and_then_words(finding, number - 1) or _difference(row, look)
         cells = [
             Segment(f"{row.words(row.own[0], look.unknown):>{number}}", style if sign else look.text),
             Segment(f"{row.words(row.others, look.unknown):>{number}}", look.dim),
@@ -175,12 +184,12 @@ def marked_lines(
 
 
 def _others_words(found: Comparison, room: int) -> str:
-    """How many ranks the others are: `62 ranks`, `256 of 1,022` where the median is that of some of them.
+    """How many ranks the others are: `62 ranks`, `none`, `256 of 1,022` where the median is that of some of them.
 
     As wide as the column of the others.
     """
     if found.others == found.all_others:
-        return f"{plural(found.others, 'rank'):>{NUMBER}}"
+        return f"{plural(found.others, 'rank') if found.others else 'none':>{NUMBER}}"
     long, short = (f"{found.others}{between}{found.all_others:,}" for between in (" of ", "/"))
     return f" {long}" if len(long) < room else f"{short:>{NUMBER}}"
 
@@ -220,7 +229,7 @@ def _one(row: Row, place: int, cell: int, look: Look, finding: Finding | None) -
     """One rank's figure with its sign, and where there is room by how much it exceeds the first one's."""
     style, sign = _tone(row, place, look, finding)
     room = _more_room(cell)
-    apart = _difference(row.own[place], row.own[0], row, look) if place else ""
+    apart = _difference_from_first(row, place, look)
     apart = (now_and_then_words(finding, room - 1) or apart) if room else ""
     value = row.words(row.own[place], look.unknown)
     return [

@@ -262,7 +262,10 @@ def _band(heat: Heat, rank: int, late: Sequence[int]) -> tuple[Floats | None, Fl
     if len(others) < 2:
         return None, None
     asked = np.sort(heat.values[others[:: -(-len(others) // PEERS)]], axis=0)  # NaN sorts last
-    known_ranks = np.maximum((~np.isnan(asked)).sum(axis=0), 1)
+    known_ranks = (~np.isnan(asked)).sum(axis=0)
+    if known_ranks.max(initial=0) < 2:
+        return None, None
+    known_ranks = np.maximum(known_ranks, 1)
     cut = (known_ranks // 20).astype(np.int64)
     columns = np.arange(asked.shape[1])
     return asked[cut, columns].astype(np.float64), asked[known_ranks - 1 - cut, columns].astype(np.float64)

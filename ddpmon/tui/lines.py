@@ -127,7 +127,8 @@ def clip_words(text: str, width: int, more: str = "…") -> str:
 
 
 def clip_clauses(text: str, width: int, more: str = "…") -> str:
-    """Text cut behind a whole clause, or before a bracket, where that fills half of `width`; else behind a whole word.
+    """Text cut behind a whole clause, or before a bracket, where that fills half of `width`; else behind a whole word,
+    or in a word that has more than half of `width`.
 
     It never ends within a bracket, nor with a word that only leads to the next one.
     """
@@ -136,7 +137,8 @@ def clip_clauses(text: str, width: int, more: str = "…") -> str:
     clauses = [text[: found.start()] for found in _CLAUSE_ENDS.finditer(text)][::-1]
     whole = [f"{clause} {more}" for clause in clauses if clause.count("(") == clause.count(")")]
     fitting = (each for each in whole if width // 2 <= cells_of(each) <= width)
-    return next(fitting, "") or _LEADING.sub(f" {more}", clip_words(text, width, more))
+    words = next(fitting, "") or _LEADING.sub(f" {more}", clip_words(text, width, more))
+    return words if cells_of(words) >= width // 2 else clip(text, width, more)  # a long word, such as a path
 
 
 def left(text: str, width: int, more: str = "…") -> str:

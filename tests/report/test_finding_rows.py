@@ -94,7 +94,7 @@ def test_a_standstill_costs_the_ranks_that_wait_all_of_their_time() -> None:
     assert dict(rows(replace(hang, cleared_at_step=1300), TIMED))["Costs"] == stood
     assert TIMED.run is not None
     ended = replace(TIMED, run=replace(TIMED.run, state="failed"))
-    assert dict(rows(hang, ended))["Costs"] == f"{stood}, 7.0 GPU-h lost"
+    assert dict(rows(hang, ended))["Cost"] == f"{stood}, 7.0 GPU-h lost"
 
 
 def test_the_use_of_a_gpu_by_a_foreign_process_is_said_once() -> None:

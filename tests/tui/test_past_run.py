@@ -10,6 +10,7 @@ import pytest
 from rich.color import Color
 from rich.segment import Segment
 
+from ddpmon.report.finding_text import finding_text
 from ddpmon.report.report_markdown import markdown, text
 from ddpmon.report.run_report import RunReport
 from ddpmon.report.summary_line import summary_line
@@ -141,8 +142,9 @@ def test_what_a_finding_costs_is_said_in_one_tense(state: RunState, verb: str) -
         *evidence_lines(picture, picture.found[0], 120, 40),
         *marked_lines(picture.snapshot, [3, 5], 120, 40, LOOK, picture.found),
     ]
-    said = re.findall(r"\b[Cc]osts?\b", re.sub(r"Costs 24 % of the run's time\.", "", "\n".join(text_of(drawn))))
-    assert len(said) >= 6
+    words = "\n".join([*text_of(drawn), finding_text(picture.snapshot, picture.found[0])])
+    said = re.findall(r"\b[Cc]osts?\b", words.replace("Costs 24 % of the run's time.", ""))
+    assert len(said) >= 7
     assert {word.lower() for word in said} == {verb}
 
 

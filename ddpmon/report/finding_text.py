@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ddpmon.format import clean, count, local_time, pct
 from ddpmon.report.evidence import evidence_blocks, evidence_words
-from ddpmon.report.finding_rows import kind_words
+from ddpmon.report.finding_rows import costs_word, kind_words
 from ddpmon.report.verdicts import calm_sentence
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, RunView, Snapshot
@@ -17,14 +17,14 @@ def finding_text(snapshot: Snapshot, finding: Finding | None) -> str:
 
     It ends with a newline; control characters are left out.
     """
-    said = _of(finding) if finding is not None else [calm_sentence(snapshot)]
+    said = _of(finding, costs_word(snapshot)) if finding is not None else [calm_sentence(snapshot)]
     lines = [*said, *([] if snapshot.run is None else [_run(snapshot.run, snapshot.taken_at)])]
     return "".join(f"{clean(line)}\n" for line in lines)
 
 
-def _of(finding: Finding) -> Iterator[str]:
+def _of(finding: Finding, costs: str) -> Iterator[str]:
     yield finding.summary
-    yield "; ".join(_facts(finding))
+    yield "; ".join(_facts(finding, costs))
     words = evidence_words(finding.evidence)
     if words:
         yield f"evidence: {words}"
@@ -35,14 +35,14 @@ def _of(finding: Finding) -> Iterator[str]:
         yield f"what to do: {advice_text(finding.advice)}"
 
 
-def _facts(finding: Finding) -> Iterator[str]:
+def _facts(finding: Finding, costs: str) -> Iterator[str]:
     yield f"{finding.severity} {kind_words(finding.kind)}"
     if finding.cleared_at_step is not None:
         yield f"over at step {count(finding.cleared_at_step)}"
     elif finding.since_step is not None:
         yield f"{'before' if finding.since_is_bound else 'since'} step {count(finding.since_step)}"
     if finding.cost_pct is not None:
-        yield f"costs {pct(finding.cost_pct)} % of the run's time"
+        yield f"{costs} {pct(finding.cost_pct)} % of the run's time"
     if finding.phase:
         yield f"phase {finding.phase}"
     if finding.cause:

@@ -8,7 +8,7 @@ from ddpmon.format import age, clock, count, local_time
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.past import with_kill
 from ddpmon.report.verdicts import is_kill
-from ddpmon.snapshot import Finding, Link, ReplayView, Snapshot
+from ddpmon.snapshot import Finding, Link, ReplayView, Snapshot, is_over
 from ddpmon.tui.filter.fits import fitting_findings
 from ddpmon.tui.theme import Look
 
@@ -81,6 +81,12 @@ class ViewState:
     def stale(self) -> bool:
         """The picture is a memory: what it shows is no longer being watched."""
         return self.snapshot.link.state in ("gone", "silent") and self.snapshot.run is not None
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing of this run comes any more."""
+        run, is_gone = self.snapshot.run, self.snapshot.link.state == "gone"
+        return run is not None and (run.state == "finished" or (is_gone and is_over(run.state)))
 
     @property
     def faded(self) -> bool:

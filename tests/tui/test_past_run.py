@@ -10,6 +10,7 @@ import pytest
 from rich.color import Color
 from rich.segment import Segment
 
+from ddpmon.report.finding_text import finding_text
 from ddpmon.report.report_markdown import markdown, text
 from ddpmon.report.run_report import RunReport
 from ddpmon.report.summary_line import summary_line
@@ -19,7 +20,7 @@ from ddpmon.tui.draw.courses import METRICS, rank_plots
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.finding_view import evidence_lines, list_lines
 from ddpmon.tui.draw.findings import finding_lines
-from ddpmon.tui.draw.header import notice_lines
+from ddpmon.tui.draw.header import header_line, notice_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.host_detail import host_lines
 from ddpmon.tui.draw.host_table import host_table_lines
@@ -38,6 +39,7 @@ from ddpmon.watcher.picture import Moment, take_picture
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
+from tests.tui.test_key_words import foot
 from tests.tui.test_views import timed
 from tests.tui.watched import Fixed, Watched, watch
 
@@ -140,8 +142,9 @@ def test_what_a_finding_costs_is_said_in_one_tense(state: RunState, verb: str) -
         *evidence_lines(picture, picture.found[0], 120, 40),
         *marked_lines(picture.snapshot, [3, 5], 120, 40, LOOK, picture.found),
     ]
-    said = re.findall(r"\b[Cc]osts?\b", re.sub(r"Costs 24 % of the run's time\.", "", "\n".join(text_of(drawn))))
-    assert len(said) >= 6
+    words = "\n".join([*text_of(drawn), finding_text(picture.snapshot, picture.found[0])])
+    said = re.findall(r"\b[Cc]osts?\b", words.replace("Costs 24 % of the run's time.", ""))
+    assert len(said) >= 7
     assert {word.lower() for word in said} == {verb}
 
 
@@ -154,6 +157,30 @@ def test_signs_of_a_finding_have_one_colour_in_the_last_values_of_hosts() -> Non
         signs = [part.style for line in lines for part in line if LOOK.glyphs.mark in part.text]
         assert len(signs) > 1
         assert set(signs) == {LOOK.accent}
+
+
+@pytest.mark.parametrize(
+    ("state", "link", "is_offered"),
+    [("running", "live", True), ("lost", "gone", True), ("killed", "gone", False), ("finished", "live", False)],
+)
+def test_no_key_is_offered_for_what_comes_no_more(state: RunState, link: LinkState, is_offered: bool) -> None:
+    async def act(watched: Watched) -> None:
+        for keys in ("1", "3", "4", "5"):
+            await watched.press(keys)
+            await watched.until(lambda: "q quit" in foot(watched))
+            offered = {words for words in ("space freeze", "+ - rate") if words in foot(watched)}
+            assert offered == ({"space freeze"} | ({"+ - rate"} if keys == "1" else set()) if is_offered else set())
+        await watched.press("space")
+        await watched.until(lambda: "space resume" in foot(watched))
+
+    watch(Fixed(over(state, link)), act, (240, 34))
+
+
+@pytest.mark.parametrize("width", range(60, 160))
+def test_the_state_stands_apart_from_the_name(width: int) -> None:
+    """`8 hosts KILLED` in 120 columns."""
+    (line,) = text_of([header_line(ViewState(over("killed"), LOOK), width)])
+    assert re.search(r"\S {2,}KILLED", line)
 
 
 def test_what_to_do_after_a_kill_stands_below_the_kill_alone() -> None:

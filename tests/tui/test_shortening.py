@@ -51,7 +51,7 @@ def test_the_age_of_the_oldest_word_is_in_sight_at_80_columns_however_many_ranks
 
 def test_a_long_name_of_a_run_is_cut_with_a_sign() -> None:
     line = "".join(text_of([header_line(ViewState(snapshot(Made(name="a-name-that-is-rather-long")), COLOUR), 60)]))
-    assert re.match(r" ddpmon  a-name-[a-z-]*… RUNNING", line)
+    assert re.match(r" ddpmon  a-name-[a-z-]*…  RUNNING", line)
 
 
 def test_the_place_of_a_rank_has_a_source_line_only_where_there_is_room() -> None:

@@ -19,6 +19,7 @@ from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, notice
 
 TAIL_SHARE = 0.67  # of the first line, which the state of the run may take; the rest is its name's
+GAP = 2  # cells at least between the name and the state
 LATE_WORD_S = 5.0  # a rank's word older than this is no longer "now"
 LATE_HOST_S = 8.0  # a host's: of many hosts each is read every six seconds, and tells once a second
 TITLES = {
@@ -47,7 +48,7 @@ def header_line(picture: ViewState, width: int) -> Line:
         tail = [*joined(parts, dot), Segment(" ", look.text)]
         if width_of(tail) <= width * TAIL_SHARE:
             break
-    return spread(_identity(picture, run, name, width - width_of(tail) - 1), tail, width)
+    return spread(_identity(picture, run, name, width - width_of(tail) - GAP), tail, width)
 
 
 def _identity(picture: ViewState, run: RunView, name: Line, room: int) -> Line:

@@ -269,9 +269,11 @@ class ViewScreen(BaseScreen):
         return [*lines, notice_line(self.picture, width)] if has_notice else lines
 
     @property
-    def pause(self) -> tuple[str, str]:
-        """The key that freezes the display, or plays a recording."""
+    def pause(self) -> Keys:
+        """The key that freezes the display, or plays a recording; none where nothing comes any more."""
         replay = self.picture.snapshot.replay
         if replay is not None:
-            return ("space", "pause" if replay.playing else "play")
-        return ("space", "resume" if self.picture.paused_s is not None else "freeze")
+            return (("space", "pause" if replay.playing else "play"),)
+        if self.picture.paused_s is not None:
+            return (("space", "resume"),)
+        return () if self.picture.is_complete else (("space", "freeze"),)

@@ -155,5 +155,5 @@ class FindingsScreen(ViewScreen):
         links = (("enter", "rank"), ("h", "host"), ("j k", "move")) if self.picture.found else ()
         return (
             ("esc", "back"), *links, ("y Y", "copy"), ("w", "write"), ("/", "filter"), ("?", "help"),
-            ("1-5", "views"), self.pause, *self.zoom_keys, ("q", "quit"),
+            ("1-5", "views"), *self.pause, *self.zoom_keys, ("q", "quit"),
         )  # fmt: skip

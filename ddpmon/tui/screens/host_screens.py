@@ -194,7 +194,7 @@ class HostsScreen(HostReading):
         """Back, the whole of a host, the order."""
         if self.is_typing:
             return self.typing_keys
-        rest = (("5", "findings"), self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
+        rest = (("5", "findings"), *self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
         if len(self.picture.snapshot.nodes) == 1:
             return (("esc", "back"), ("j k", "move"), ("enter", "rank"), *rest)
         order = (("v", "metric"), (", .", "sort"), ("r", "reverse"), ("/", "filter"))
@@ -271,5 +271,5 @@ class HostScreen(HostReading):
 
     def keys(self) -> Keys:
         """Back, to a rank, scrolling."""
-        rest = (("5", "findings"), self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
+        rest = (("5", "findings"), *self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
         return (("esc", "back"), ("j k", "move"), ("enter", "rank"), *rest)

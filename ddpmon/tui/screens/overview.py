@@ -228,12 +228,14 @@ class Overview(BaseScreen):
         replay = self.picture.snapshot.replay
         if replay is not None:
             return (*_replay_keys(replay), ("enter", "detail"), ("1-5", "views"), ("z Z", "zoom"), ("q", "quit"))
-        pause = ("space", "go on" if self.picture.paused_s is not None else "freeze")
+        goes_on, is_frozen = not self.picture.is_complete, self.picture.paused_s is not None
+        pause = (("space", "go on" if is_frozen else "freeze"),) if goes_on or is_frozen else ()
+        rate = (("+ -", "rate"),) if goes_on else ()
         clear = (("esc", "all panels"),) if self._alone else (("esc", "all ranks"),) if self.table.view.wanted else ()
         heat = (("v", "metric"), ("tab", "heat-map")) if self.query_one(HeatMap).can_focus else ()
         return (
-            *clear, ("enter", "detail"), *self._views(), ("/", "filter"), ("?", "help"), *heat, pause, (", .", "sort"),
-            ("z Z", "zoom"), ("r", "reverse"), ("m", "mark"), ("c", "compare"), ("+ -", "rate"), ("q", "quit"),
+            *clear, ("enter", "detail"), *self._views(), ("/", "filter"), ("?", "help"), *heat, *pause, (", .", "sort"),
+            ("z Z", "zoom"), ("r", "reverse"), ("m", "mark"), ("c", "compare"), *rate, ("q", "quit"),
         )  # fmt: skip
 
     def _views(self) -> Keys:

@@ -47,4 +47,4 @@ class RunScreen(ViewScreen):
     def keys(self) -> Keys:
         """Back and scrolling."""
         scroll = (("j k", "scroll"),) if self._count > self.query_one(ScrollText).size.height else ()
-        return (("esc", "back"), *scroll, ("1-5", "views"), self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
+        return (("esc", "back"), *scroll, ("1-5", "views"), *self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))

@@ -97,13 +97,16 @@ def what(finding: Finding) -> str:
 
 
 def what_within(finding: Finding, cells: int) -> str:
-    """`what` in so many cells. A lateness loses its phase first, and then says how often as `1/5`, before it is cut.
+    """`what` in so many cells: a lateness says how often as `1/5` and loses its phase before it is cut.
 
     What has no shorter form is returned whole.
     """
     said, often = what(finding), now_and_then_words(finding, RHYTHM)
     brief = late_words(replace(finding, phase=None))
-    forms = [said, brief, *([f"late {often}", often] if "/" in often else [])] if brief else [said]
+    forms = [said, brief] if brief else [said]
+    if brief and "/" in often:
+        in_ms = f"late {often.replace(' ', ' ms ')}"
+        forms += [f"{in_ms}{said.removeprefix(brief)}", in_ms, f"late {often}", often]
     return next((words for words in forms if len(words) <= cells), forms[-1])
 
 
@@ -133,11 +136,11 @@ def cost(finding: Finding) -> str:
     return f"{pct(finding.cost_pct or 0.0)} %" if known(finding.cost_pct) else ""
 
 
-def since(finding: Finding, snapshot: Snapshot) -> str:
+def since(finding: Finding, snapshot: Snapshot, *, ago: str = "") -> str:
     """How long it has lasted, such as `2 min`; of what is over, when that was, such as `14:01-14:02` or `14:01`.
 
-    It is `>2 min` of what began before this watcher could see it. Steps stand in for what no clock tells. Empty where
-    steps do not apply.
+    It is `>2 min` of what began before this watcher could see it; `ago` stands behind the time. Steps stand in for what
+    no clock tells. Empty where steps do not apply.
     """
     began, over = finding.since_step, finding.cleared_at_step
     if over is not None:
@@ -147,7 +150,8 @@ def since(finding: Finding, snapshot: Snapshot) -> str:
     if began is None:
         return ""
     known_s, is_bound = _ago(finding, snapshot, began), finding.since_is_bound
-    return lasting(known_s, is_bound=is_bound) or f"{'before' if is_bound else 'step'} {began:,}"
+    lasted = lasting(known_s, is_bound=is_bound)
+    return f"{lasted}{ago}" if lasted else f"{'before' if is_bound else 'step'} {began:,}"
 
 
 def _clock(snapshot: Snapshot, step: int | None) -> str:

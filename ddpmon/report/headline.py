@@ -33,12 +33,12 @@ def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]
     if isinstance(waits_less, float | int) and waits_less < LATENESS.waits_share * excess:
         return
     share = base_share(snapshot, float(excess))
-    yield from _long(
-        finding,
-        snapshot,
-        late_words(finding, each="/step", share="" if share is None else f" (+{share:.0f} %)"),
-        dot,
-    )
+    said = late_words(finding, each="/step", share="" if share is None else f" (+{share:.0f} %)")
+    yield from _long(finding, snapshot, said, dot)
+    whom = _who(finding, snapshot, f" {dot} ").split(f" {dot} GPU ")[0]
+    since, _, ago = _since(finding, snapshot)
+    when, cost = f" {dot} ".join(filter(None, [since, ago])), _cost(finding, snapshot)
+    yield from (_given(whom, what, when, cost) for what in (said, late_words(finding, each="/step")))
     yield from _short(finding, snapshot, late_words(finding))
 
 
@@ -59,13 +59,16 @@ def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator
 
 
 def _short(finding: Finding, snapshot: Snapshot, what: str) -> Iterator[list[str]]:
-    """For 80 columns without the GPU, then without the host; for the narrowest without the onset and the phase."""
+    """For 80 columns without `ago`, the GPU and the host; for the narrowest without the onset and the phase."""
     cost, whole = _cost(finding, snapshot), _who(finding, snapshot, " ")
     lasted = lasting(_going_on_s(finding, snapshot), is_bound=finding.since_is_bound)
-    when = _since(finding, snapshot)[0].removeprefix("since ") + (f" ({lasted})" if lasted else "")
+    step = _since(finding, snapshot)[0].removeprefix("since ")
+    when, ago = (f"{step} ({lasted}{word})" if lasted else step for word in ("", " ago"))
     who = format_ranks(finding.ranks) if finding.ranks else whole
     less = what.removeprefix("late ")
-    yield from (_given(each, what, cost, when) for each in dict.fromkeys([whole, whole.split(" GPU ")[0], who]))
+    places = dict.fromkeys([whole, whole.split(" GPU ")[0]])
+    yield from (_given(place, what, cost, words) for place in places for words in dict.fromkeys([ago, when]))
+    yield from (_given(who, what, cost, when),) if who not in places else ()
     yield from (_given(who, less, cost, when), _given(who, less, cost), _given(who, less.split(" ms")[0] + " ms", cost))
 
 

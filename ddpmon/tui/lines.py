@@ -127,10 +127,10 @@ def clip_words(text: str, width: int, more: str = "…") -> str:
 
 
 def clip_clauses(text: str, width: int, more: str = "…") -> str:
-    """Text cut behind a whole clause, or before a bracket, where that fills half of `width`; else behind a whole word,
-    or in a word that has more than half of `width`.
+    """Text cut behind a whole clause, or before a bracket, where that fills half of `width`; else behind a whole word.
 
-    It never ends within a bracket, nor with a word that only leads to the next one.
+    It never ends within a bracket, nor with a word that only leads to the next one. A word of more than half of `width`,
+    such as a path, is cut itself.
     """
     if cells_of(text) <= width:
         return text
@@ -138,7 +138,7 @@ def clip_clauses(text: str, width: int, more: str = "…") -> str:
     whole = [f"{clause} {more}" for clause in clauses if clause.count("(") == clause.count(")")]
     fitting = (each for each in whole if width // 2 <= cells_of(each) <= width)
     words = next(fitting, "") or _LEADING.sub(f" {more}", clip_words(text, width, more))
-    return words if cells_of(words) >= width // 2 else clip(text, width, more)  # a long word, such as a path
+    return words if cells_of(words) >= width // 2 else clip(text, width, more)
 
 
 def left(text: str, width: int, more: str = "…") -> str:

@@ -332,11 +332,17 @@ def test_hosts_fill_the_lines_that_there_are() -> None:
     assert bands.labels[:3] == ("n0", "n5", "n10")
 
 
+def test_the_axes_are_named_before_the_legend_is_long() -> None:
+    """Beside two compared ranks in 160 columns are 78 cells; `rank x worst of 4 steps` was not understood."""
+    title = text_of(heat_lines(ViewState(snapshot(Made(ranks=8)), COLOUR), 78, 12))[0]
+    assert "lateness, rank x step, the worst of 9 steps a cell ─ ■5 ■10 ■20 ■50 ■100 % " in title
+
+
 @pytest.mark.parametrize(
     ("ranks", "steps", "said"),
     [
-        (8, 400, "rank x worst of 6 steps ─"),
-        (64, 400, "host x worst of 6 steps ─"),
+        (8, 400, "lateness, rank x step, worst of 6 steps "),
+        (64, 400, "lateness, host x step, worst of 6 steps "),
         (8, 60, "rank x step ─"),
     ],
 )
@@ -384,9 +390,15 @@ def test_the_colour_of_a_cell_is_the_same_at_every_zoom() -> None:
     assert levels == [4, 4], "50 % above the median of all steps on record"
 
 
-@pytest.mark.parametrize(("width", "stops"), [(54, (5, 20, 100)), (60, STOPS), (72, STOPS)])
+@pytest.mark.parametrize(
+    ("width", "stops"), [(39, (5, 20, 100)), (36, (5, 100)), (54, STOPS), (72, STOPS), (80, STOPS)]
+)
 def test_a_narrow_map_has_a_brief_legend(width: int, stops: Sequence[int]) -> None:
+    """Beside two compared ranks in 120 columns are 39 cells, and the title left the legend out."""
     made = snapshot(Made(ranks=8, straggler=5))
-    title = text_of(heat_lines(ViewState(made, COLOUR), width, 10))[0]
+    assert made.heat is not None
+    few = slice(-width * 3, None)
+    heat = replace(made.heat, step=made.heat.step[few], values=made.heat.values[:, few], base_ms=made.heat.base_ms[few])
+    title = text_of(heat_lines(ViewState(replace(made, heat=heat), COLOUR), width, 10))[0]
     assert "".join(f"{COLOUR.glyphs.swatch}{stop} " for stop in stops) in title
-    assert re.search(r" worst of \d+ steps ", title)
+    assert re.search(r"lateness, .*worst of \d ", title)

@@ -14,6 +14,7 @@ from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.courses import METRICS, rank_plots
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import HOST_SORTS, ordered, ordered_hosts
+from ddpmon.tui.draw.peer_table import marked_lines, peer_lines
 from ddpmon.tui.draw.run_plots import lateness_plot
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.screens.host_screens import HostsScreen
@@ -216,3 +217,34 @@ def test_the_heat_map_beside_the_hosts_has_their_order(reverse: bool) -> None:
     place = title.index("- lateness, host")
     labels = [line[place : place + 6].strip(" !") for line in lines[:-1]]
     assert [label for label in labels if label] == [f"n{host}" for host in view.order]
+
+
+def rare_input() -> Snapshot:
+    """The same, with the phase that is blamed."""
+    return replace(RARE, findings=(replace(NOW_AND_THEN, phase="input"),))
+
+
+def test_the_plots_of_what_is_blamed_say_how_late_and_how_often() -> None:
+    """Their titles said `22.5, others 22.5` of a rank that is late by 360 ms in one step of five."""
+    picture = ViewState(rare_input(), LOOKS["ascii"])
+    detail = make_detail(Made(ranks=64, per_node=8), 33, np.random.default_rng(0))
+    drawn = rank_plots(picture, detail, picture.snapshot.findings)
+    titles = {key: text_of(drawn.plot(COURSES[key], 80, 8))[0] for key in ("input", "work", "forward")}
+    assert [key for key, title in titles.items() if re.search(r", others [\d.]+, \+361 1/5 ", title)] == [
+        "input",
+        "work",
+    ]
+    assert re.search(r" [\d.]+, \+361 1/5 ", text_of(drawn.plot(COURSES["input"], 34, 8))[0])
+    calm = rank_plots(picture, detail, [replace(each, cleared_at_step=900) for each in picture.snapshot.findings])
+    assert "1/5" not in text_of(calm.plot(COURSES["input"], 80, 8))[0]
+
+
+def test_of_what_is_late_now_and_then_the_difference_is_marked_and_the_median_is_not() -> None:
+    """The median of the blamed phase was orange although it is that of the others."""
+    made, look = rare_input(), LOOKS["colour"]
+    alone = peer_lines(made, 33, 60, 30, look, made.findings)
+    beside = marked_lines(made, (33, 34), 100, 40, look, made.findings)
+    for lines in (alone, beside):
+        (row,) = [line for line in lines if line[0].text.strip() == "input ms"]
+        marked = [segment.text.strip() for segment in row if segment.style == look.accent and segment.text.strip()]
+        assert sorted(marked) == ["+361 1/5", look.glyphs.mark]

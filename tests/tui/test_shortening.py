@@ -11,7 +11,7 @@ import pytest
 from ddpmon.report.finding_rows import what_within
 from ddpmon.report.headline import brief_sentence
 from ddpmon.snapshot import Finding, Link, RunState
-from ddpmon.tui.draw.finding_view import list_lines
+from ddpmon.tui.draw.finding_view import evidence_lines, list_lines
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.header import header_line, notice_line, notice_lines
 from ddpmon.tui.draw.host_table import host_table_lines
@@ -20,6 +20,7 @@ from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import wrap
 from ddpmon.tui.view_state import ViewState
+from tests.report.test_lateness import timed
 from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import text_of
 from tests.tui.test_overview import hanging
@@ -152,7 +153,7 @@ NOW_AND_THEN = Finding(
     ("cells", "said"),
     [
         (60, "late +360 ms in one step of 5, input"), (30, "late +360 ms in one step of 5"),
-        (20, "late +360 1/5"), (9, "+360 1/5"),
+        (25, "late +360 ms 1/5, input"), (20, "late +360 ms 1/5"), (15, "late +360 1/5"), (9, "+360 1/5"),
     ],
 )  # fmt: skip
 def test_what_is_late_now_and_then_is_never_said_without_how_often(cells: int, said: str) -> None:
@@ -167,7 +168,38 @@ def test_narrow_lists_say_how_often() -> None:
         alone = text_of(list_lines(picture, (NOW_AND_THEN,), TableView(np.arange(1)), width, 6))
         for lines in (beside, alone):
             (row,) = (line for line in lines if "rank 12" in line)
-            assert "+360 1/5" in row or "in one step of 5" in row, width
+            assert any(words in row for words in ("+360 1/5", "+360 ms 1/5", "in one step of 5")), width
+
+
+def test_a_list_uses_its_room_for_ms_and_phase() -> None:
+    """Beside the evidence in 120 columns it said `late +360 1/5` with ten columns free."""
+    for width, said in ((58, "late +360 ms 1/5, input "), (80, "late +360 ms in one step of 5, input ")):
+        assert said in listed((NOW_AND_THEN,), width)[1]
+
+
+def test_a_list_says_ago_where_all_that_was_found_has_room_beside_it() -> None:
+    """`began 48 s` was taken for how long something took."""
+    made = timed(Made(ranks=16, findings=(NOW_AND_THEN,)))  # whose step 60 ended 4 min ago
+    for width, said in ((80, r"10 %  +\d+ min ago "), (58, r"10 %  +\d+ min  ")):
+        picture = ViewState(made, COLOUR)
+        row = text_of(list_lines(picture, (NOW_AND_THEN,), TableView(np.arange(1)), width, 4))[1]
+        assert re.search(said, row), row
+
+
+def test_the_kind_of_a_finding_is_left_out_as_a_whole_where_it_has_no_room() -> None:
+    picture = ViewState(snapshot(Made(ranks=16, findings=(NOW_AND_THEN,))), COLOUR)
+    titles = {width: text_of(evidence_lines(picture, NOW_AND_THEN, width, 20))[0] for width in (61, 90)}
+    assert titles[61].rstrip(" ─").endswith("late +360 ms in one step of 5, input")
+    assert "intermittent straggler ─" in titles[90]
+
+
+def test_the_headline_loses_one_part_at_a_time() -> None:
+    """In 120 columns it lost `since`, `ago` and `(+73 %)` at once, with 14 columns free."""
+    made = timed(Made(ranks=16, per_node=4, gpu=True, findings=(replace(NOW_AND_THEN, since_step=812),)))
+    parts = ("since step 812", "s ago", " late +", "node1", "input", "costs 10 %", "(+275 %)", "GPU 0")
+    for width, lost in ((120, []), (112, ["GPU 0"]), (104, ["(+275 %)", "GPU 0"])):
+        head = text_of(verdict_lines(ViewState(made, COLOUR), width))[0]
+        assert [part for part in parts if part not in head] == lost, head
 
 
 def listed(findings: tuple[Finding, ...], width: int) -> list[str]:

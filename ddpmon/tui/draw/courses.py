@@ -10,7 +10,8 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.diagnose.kinds import KindName
-from ddpmon.report.peers import Comparison, Row, ShownLateness, compare
+from ddpmon.report.peers import RHYTHM, Comparison, Row, ShownLateness, compare, now_and_then_words
+from ddpmon.report.verdicts import firing
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Finding, Floats, Ints, RankDetail, Snapshot
 from ddpmon.tui.draw.panel import title
@@ -105,7 +106,7 @@ class RankPlots:
     Attributes:
         detail: the rank's courses.
         look: how they are drawn.
-        figures: quantity -> the figure of now, of this rank and of the others, for the titles.
+        figures: quantity -> for the titles the figure of now, of this rank and of the others, in fewer and fewer words.
         since: the onset that is marked; None without one.
         zoom: how many steps are shown, 0 for all on record.
         record: the steps that the plots of the run are over.
@@ -113,15 +114,15 @@ class RankPlots:
 
     detail: RankDetail
     look: Look
-    figures: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     since: int | None = None
     zoom: int = 0
     record: Span | None = None
 
     def plot(self, metric: Metric, width: int, height: int, whose: str = "") -> list[Line]:
         """Title with the value of now, the line over the band of the others, and the axis of steps with the onset."""
-        name, now = whose + _named(metric), self.look.clean(self.figures.get(metric.key, ""))
-        now = next((words for words in (now, now.partition(", others")[0]) if len(name) + len(words) + 6 <= width), "")
+        name, ways = whose + _named(metric), map(self.look.clean, self.figures.get(metric.key, ()))
+        now = next((words for words in ways if len(name) + len(words) + 6 <= width), "")
         course = self.detail.courses[metric.key]
         span = span_of(self.detail, course)
         if span is None:
@@ -189,21 +190,33 @@ def rank_plots(
     """
     rows = (compared or compare(picture.snapshot, [detail.rank])).rows
     since = next((finding.since_step for finding in found if finding.since_step is not None), None)
-    figures = _figures(picture.snapshot, detail.rank, rows, picture.look)
+    figures = _figures(picture.snapshot, detail.rank, rows, found, picture.look)
     return RankPlots(detail, picture.look, figures, since, picture.zoom, record_span(picture.snapshot))
 
 
-def _figures(snapshot: Snapshot, rank: int, compared: Sequence[Row], look: Look) -> dict[str, str]:
-    """`589, others 453` of each quantity, as the table of the rank beside the others has them; the lateness of now."""
+def _figures(
+    snapshot: Snapshot, rank: int, compared: Sequence[Row], findings: Sequence[Finding], look: Look
+) -> dict[str, tuple[str, ...]]:
+    """`589, others 453` of each quantity, as the table of the rank beside the others has them; the lateness of now.
+
+    Of what one of the findings calls late now and then also `+361 1/5`, and the same in fewer and fewer words.
+    """
     rows = {row.quantity.name: row for row in compared}
     found = {metric.key: rows[metric.row or metric.name] for metric in METRICS if (metric.row or metric.name) in rows}
     said = {key: row.words(row.own[0]) for key, row in found.items() if math.isfinite(row.own[0])}
-    said |= {
-        key: f"{said[key]}, others {found[key].words(found[key].others)}"
-        for key in said
-        if math.isfinite(found[key].others)
+    others = {key: f", others {row.words(row.others)}" for key, row in found.items() if math.isfinite(row.others)}
+    rare = {key: f", {words}" for key in said if (words := _now_and_then(key, rank, findings))}
+    ways = {
+        key: tuple(f"{own}{more}" for more in (others.get(key, "") + rare.get(key, ""), rare.get(key, ""), ""))
+        for key, own in said.items()
     }
-    return {**said, "lateness": ShownLateness(snapshot).words([rank], look.unknown)}
+    return {**ways, "lateness": (ShownLateness(snapshot).words([rank], look.unknown),)}
+
+
+def _now_and_then(key: str, rank: int, findings: Sequence[Finding]) -> str:
+    """`+361 1/5` of work and of the phase that a finding blames which calls this rank late now and then."""
+    blaming = (each for each in firing(findings) if rank in each.ranks and key in ("work", each.phase))
+    return next(filter(None, (now_and_then_words(each, RHYTHM) for each in blaming)), "")
 
 
 def _curve(course: Course, metric: Metric, span: Span) -> Curve:

@@ -17,10 +17,10 @@ from ddpmon.tui.draw.courses import ABOUT, METRICS, Metric, offered, plottable, 
 from ddpmon.tui.draw.findings import block_lines
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.heat import heat_lines, ranks_lines
-from ddpmon.tui.draw.panel import no_match, paragraph, title
+from ddpmon.tui.draw.panel import no_match, paragraph, title, title_line
 from ddpmon.tui.draw.run_plots import LEAST, calm_plots, latest_plot, plots_below
 from ddpmon.tui.draw.table import TableView
-from ddpmon.tui.lines import Line, clip_words, fit, fit_all, left, wrap
+from ddpmon.tui.lines import Line, cells_of, clip_words, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, fills_room
 
@@ -112,10 +112,9 @@ def _section(
         under: the place of the one under the cursor; none of them where that is out of range.
     """
     name, remark, when = titles
-    times, costs = [since(finding, picture.snapshot) for finding in findings], [cost(finding) for finding in findings]
-    heads = (costs_word(picture.snapshot), costs), (when, times)
-    cells = [max([len(head), *map(len, column)]) if any(column) else 0 for head, column in heads]
-    columns = "  ".join(f"{head:>{size}}" for (head, _), size in zip(heads, cells, strict=True) if size)
+    heads = costs_word(picture.snapshot), when
+    (costs, times), cells = _facts(findings, names, picture, width, heads)
+    columns = "  ".join(f"{head:>{size}}" for head, size in zip(heads, cells, strict=True) if size)
     lines = [title(name, "   ".join(filter(None, [remark, columns])), width, picture.look)]
     for place, (finding, *facts) in enumerate(zip(findings, costs, times, strict=True)):
         columns = "  ".join(f"{fact:>{size}}" for fact, size in zip(facts, cells, strict=True) if size)
@@ -123,13 +122,37 @@ def _section(
     return lines
 
 
+def _facts(
+    findings: Sequence[Finding], names: int, picture: ViewState, width: int, heads: tuple[str, str]
+) -> tuple[tuple[list[str], list[str]], list[int]]:
+    """Costs and times of a list, and the cells of each column, 0 of an empty one.
+
+    A time is `48 s ago` where all findings say beside it in full what they are, else `48 s`.
+    """
+    costs = [cost(finding) for finding in findings]
+    for ago in (" ago", ""):
+        columns = costs, [since(finding, picture.snapshot, ago=ago) for finding in findings]
+        cells = [
+            max(len(head), *map(len, column)) if any(column) else 0 for head, column in zip(heads, columns, strict=True)
+        ]
+        _, room = _shares(width, sum(cells) + 2 * all(cells), names)
+        if all(cells_of(picture.look.clean(what(finding))) <= room for finding in findings):
+            break
+    return columns, cells
+
+
+def _shares(width: int, facts: int, names: int) -> tuple[int, int]:
+    """The cells of the name and of what it is in a row with facts of so many cells."""
+    room = width - 1 - BADGE - 2 - facts - 3
+    name = min(max(room // 3, WHO_LEAST), WHO_MOST, max(names + 1, WHO_LEAST))
+    return name, max(room - name - 1, 0)
+
+
 def _row(finding: Finding, facts: str, names: int, width: int, look: Look, *, under_cursor: bool) -> Line:
     """Severity, who, what, and the facts at the right; `names` are the cells of the longest name in sight."""
     over = finding.cleared_at_step is not None
-    room = width - 1 - BADGE - 2 - len(facts) - 3
-    name = min(max(room // 3, WHO_LEAST), WHO_MOST, max(names + 1, WHO_LEAST))
+    name, cells = _shares(width, len(facts), names)
     whom = left(look.clean(who(finding)), name, look.glyphs.more)
-    cells = max(room - name - 1, 0)
     words = left(clip_words(look.clean(what_within(finding, cells)), cells, look.glyphs.more), cells)
     strong = not over and finding.severity != "info"
     line = [
@@ -155,7 +178,8 @@ def evidence_lines(picture: ViewState, finding: Finding | None, width: int, heig
         return [*notices, *(calm_plots(picture, width, height - len(notices)) if fills_room(picture) else [])]
     glyph, style = finding_style(finding, look)
     style = look.dim if finding.cleared_at_step is not None else style
-    lines = [title(look.clean(f"{who(finding)}: {what(finding)}"), kind_words(finding.kind), width, look)]
+    kind = [Segment(kind_words(finding.kind), look.dim)]  # left out as a whole where it has no room
+    lines = [title_line(look.clean(f"{who(finding)}: {what(finding)}"), kind, width, look)]
     lines += [*paragraph(finding.summary, glyph, style + Style(bold=True), width, look), []]
     for name, words in rows(finding, snapshot):
         lines += _named(name, look.clean(words), width, look, look.strong if name == "Do" else look.text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,8 @@ TALLEST = 3  # lines a rank, where there is room
 FEW_LINES = 12  # that a map of a few ranks takes at most, beside other things
 _KEPT = 64  # lines, more than a map has: most stay the same until a column is full
 WIDE = 100  # cells from which on the axis has times of day
-_LEGENDS = (slice(0, None), slice(1, None), slice(1, None, 2))  # the stops that are named: all, or fewer
+_LEGENDS = (slice(0, None), slice(1, None), slice(1, None, 2), slice(1, None, 4))  # the stops named: all, or fewer
+_TITLE_FRAME = 6  # cells of a title line beside its name and its legend
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +126,20 @@ def _nothing(look: Look) -> list[Line]:
 
 
 def _title(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Cursor | None, width: int) -> Line:
-    """The longest name that leaves the legend its room, or a brief one, or none; under a cursor what the cell shows."""
+    """What rows and columns are where a legend of all stops has room beside it, else a name that leaves a legend room.
+
+    Under a cursor the name is what the cell shows. No legend where not even the shortest has room.
+    """
     look = picture.look
     names = list(_names(heat, grid, bands))
     if cursor is not None:
         names = [_told(picture, heat, grid, bands, cursor)]
     legends = [*(_legend(heat, look, shown) for shown in _LEGENDS), list[Segment]()]
-    tries = ((name, legend) for legend in legends for name in names if len(name) + width_of(legend) + 8 <= width)
-    name, legend = next(tries, (names[-1], legends[-1]))
+    telling = [name for name in names if " x step" in name]
+    tries = [*product(legends[:2], telling), *product(legends, names)]
+    room = width - _TITLE_FRAME
+    fitting = ((name, legend) for legend, name in tries if len(name) + width_of(legend) <= room)
+    name, legend = next(fitting, (names[-1], legends[-1]))
     return title_line(name, legend, width, look)
 
 
@@ -155,11 +162,13 @@ def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
     shared += [steps] if grid.stride > 1 else []
     if shared:
         yield f"{metric}, {unit} x step{each}, the worst of {' and '.join(shared)} a cell{some}"
+        is_alone = shared == [steps]
         yield from (
-            [f"{metric}, {unit} x worst of {steps}{part}" for part in (each + some, "")] if shared == [steps] else []
+            [f"{metric}, {unit} x step{part}, worst of {steps}" for part in (each + some, "")] if is_alone else []
         )
         yield f"{metric}, worst of {' and '.join(shared)} a cell"
         yield f"{metric}, worst of {' x '.join(shared)}"
+        yield from [f"{metric}, worst of {grid.stride}"] if is_alone else []
         return
     yield from (f"{metric}, {unit} x step{part}" for part in (each + some, some, ""))
 

@@ -79,7 +79,7 @@ def peer_lines(
         style, sign = _tone(row, 0, look, finding)
         apart = now_and_then_words(finding, number - 1) or _difference(row, look)
         cells = [
-            Segment(f"{row.words(row.own[0], look.unknown):>{number}}", style if sign else look.text),
+            Segment(f"{row.words(row.own[0], look.unknown):>{number}}", _own_tone(row, 0, look, finding)),
             Segment(f"{row.words(row.others, look.unknown):>{number}}", look.dim),
             Segment(f"{apart or look.unknown:>{number}}", style if sign else look.dim),
             Segment(f" {sign}", style),
@@ -118,6 +118,12 @@ def _tone(row: Row, place: int, look: Look, finding: Finding | None) -> tuple[St
     """The accent, and a sign, for what a finding blames, unless it is noise, and for what is worse than elsewhere."""
     blamed = finding is not None and (row.difference(place) > row.noise or bool(now_and_then_words(finding, 0)))
     return (look.accent, look.glyphs.mark) if blamed or row.is_worse(place) else (look.text, "")
+
+
+def _own_tone(row: Row, place: int, look: Look, finding: Finding | None) -> Style:
+    """The accent for a median that is marked; not where only some steps are late, which the difference tells."""
+    style, _ = _tone(row, place, look, None if now_and_then_words(finding, 0) else finding)
+    return style
 
 
 def _fitting(rows: list[Row], room: int, who: Sequence[int], findings: Sequence[Finding]) -> list[Row]:
@@ -231,11 +237,11 @@ def _one(row: Row, place: int, cell: int, look: Look, finding: Finding | None) -
     room = _more_room(cell)
     apart = _difference_from_first(row, place, look)
     apart = (now_and_then_words(finding, room - 1) or apart) if room else ""
-    value = row.words(row.own[place], look.unknown)
+    value, is_rare = row.words(row.own[place], look.unknown), bool(now_and_then_words(finding, room - 1))
     return [
-        Segment(f"{value:>{cell - room - 2}}", style if sign else look.text),
+        Segment(f"{value:>{cell - room - 2}}", _own_tone(row, place, look, finding)),
         Segment(f" {sign or ' '}", style),
-        Segment(f"{apart:>{room}}", look.dim),
+        Segment(f"{apart:>{room}}", style if is_rare else look.dim),
     ]
 
 

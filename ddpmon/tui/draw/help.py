@@ -131,7 +131,7 @@ WORDS = (
     (
         "median and range",
         "of a plot with more steps than columns: the line is the median of the steps of each column, the dots beside it"
-        " go from the least to the greatest",
+        " go from the least to the greatest; of older steps, which are kept as means of several, no range is known",
     ),
     ("% of a step", "of the base step: what a step takes if nobody is late"),
     ("8/8 ranks", "ranks heard from lately, and the age of the oldest word"),

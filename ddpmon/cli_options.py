@@ -13,10 +13,15 @@ N = TypeVar("N", int, float)
 F = TypeVar("F", bound=Callable[..., Any])
 FAIL_ON = ("info", "warning", "critical")
 FAULTS = ("input", "forward", "backward", "host")
-ARGUMENTS = {
-    "TARGET": "The run: its name or id, or the beginning of either, on this host or in the store of DDPMON_STORE; or "
-    "the address of its store, tcp://HOST:PORT or redis://HOST. Default: the only run on this host, else the "
-    "newest in that store. Where a recording will do: the path of one.",
+_RUN = (
+    "The run: its name or id, or the beginning of either, on this host or in the store of DDPMON_STORE; or "
+    "the address of its store, tcp://HOST:PORT or redis://HOST{}. Default: the only run on this host, else the "
+    "newest in that store."
+)
+ARGUMENTS = {  # by name, and before that by command and name
+    "TARGET": _RUN.format("; or the path of a recording"),
+    "record TARGET": _RUN.format(""),
+    "serve TARGET": _RUN.format(""),
     "A": "A recording, or a table of steps as CSV.  [required]",
     "B": "Another one, which is compared with A.  [required]",
     "STORE": "The store whose runs are listed, tcp://HOST:PORT or redis://HOST. "
@@ -73,8 +78,11 @@ class Command(click.Command):
         arguments = [each for each in self.get_params(ctx) if isinstance(each, click.Argument)]
         if arguments:
             with formatter.section("Arguments"):
-                formatter.write_dl([(_name(each), ARGUMENTS[_name(each)]) for each in arguments])
+                formatter.write_dl([(_name(each), self._meaning(_name(each))) for each in arguments])
         super().format_options(ctx, formatter)
+
+    def _meaning(self, argument: str) -> str:
+        return ARGUMENTS.get(f"{self.name} {argument}") or ARGUMENTS[argument]
 
 
 def _name(argument: click.Argument) -> str:

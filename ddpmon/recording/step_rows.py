@@ -118,7 +118,8 @@ class StepRows:
         if len(fresh):
             self._job_written = int(fresh[-1, 0])
             rows = [
-                (self._base + int(step), self._run, self.life, int(step), wall, *rest) for step, *rest in fresh.tolist()
+                (self._base + int(step), self._run, self.life, int(step), wall, *rest)
+                for step, *rest in fresh[:, : 1 + len(JOB_COLUMNS)].tolist()
             ]
             book.executemany(_JOB, rows)
 

@@ -245,10 +245,14 @@ def _known_until(end: int, values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def build_series(run: Run, wall: float) -> Series:
-    """The run over all its steps; `wall` is the Unix time at second 0 of the clock that it is read by."""
+    """The run over all its steps; `wall` is the Unix time at second 0 of the clock that it is read by.
+
+    Its samples are those of the same ranks in all steps: of the ones that are counted now.
+    """
     points, (step, at) = run.series.points, run.step_times.known()
-    series = Series(*(points[:, column] for column in range(points.shape[1])))
-    return replace(series, ended_step=step, ended_at=at + wall)
+    series = Series(*(points[:, column] for column in range(6)))
+    throughput = run.series.throughput(run.share_counted())
+    return replace(series, throughput=throughput, ended_step=step, ended_at=at + wall)
 
 
 def known(value: float) -> float | None:

@@ -53,7 +53,8 @@ def evidence_words(evidence: Evidence) -> str:
     """
     left = {key: value for key, value in evidence.items() if key not in ELSEWHERE and _worth_saying(key, value)}
     whole = _whole(left)
-    said = [*_comparisons(left), *_waiting(left), *_parts(left, whole), *_ratios(left), *unseen(left), *_standing(left)]
+    said = [*_comparisons(left), *_waiting(left), *_parts(left, whole), *_ratios(left), *_growth(left)]
+    said += [*unseen(left), *_standing(left)]
     left = {key: value for key, value in left.items() if not (key.endswith("gpus") and value == 1)}
     said += [_plainly(key, value) for key, value in left.items()]
     return "; ".join([*said, *_extent(evidence)])
@@ -153,6 +154,12 @@ def _ratios(left: dict[str, float | int | str]) -> Iterator[str]:
         yield f"{ratio:.2f} times the others' work"
     if samples is not None and abs(samples - 1) >= 0.02:
         yield f"{samples:.2f} times the others' samples"
+
+
+def _growth(left: dict[str, float | int | str]) -> Iterator[str]:
+    if "growth_bytes" in left and "over_s" in left:
+        grown, seconds = _number(left, "growth_bytes"), _number(left, "over_s")
+        yield f"grows by {size(grown)} in {age(seconds)}"
 
 
 def _extent(evidence: Evidence) -> Iterator[str]:

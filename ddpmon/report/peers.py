@@ -16,7 +16,7 @@ from ddpmon.format import signed
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.verdicts import late_ranks, marked_ranks
 from ddpmon.report.wording import one_step_of
-from ddpmon.run.medians import median, some_of
+from ddpmon.run.medians import median, some_of, without
 from ddpmon.run.model import SILENT_S
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
@@ -41,6 +41,11 @@ class Quantity:
     unit: str
     values: Callable[[Ranks, Sequence[int]], Floats]
     worse: Worse = "none"
+
+
+def is_of_machine(unit: str) -> bool:
+    """Whether a figure in this unit is a reading of the rank's machine or process, and not of its steps."""
+    return unit not in ("ms", "")
 
 
 def _column(name: str, factor: float = 1.0) -> Callable[[Ranks, Sequence[int]], Floats]:
@@ -238,26 +243,28 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
     if ranks is None:
         return Comparison(rows)
     there = others_of(snapshot, ranks, who)
-    others = some_of(there, MOST_PEERS).tolist()
+    others = [some_of(there, MOST_PEERS).tolist()]
+    others.append(some_of(others_of(snapshot, ranks, who, of_machine=True), MOST_PEERS).tolist())
     alike = tuple(at_same_steps(ranks)[list(who)].tolist())
     for quantity in QUANTITIES:
-        own, rest = quantity.values(ranks, who), quantity.values(ranks, others)
+        own, rest = quantity.values(ranks, who), quantity.values(ranks, others[is_of_machine(quantity.unit)])
         rest = rest[np.isfinite(rest)]
         if np.isfinite(own).any() or rest.size:
             middle = median(rest)
             rows.append(Row(quantity, tuple(own.tolist()), middle, noise, alike))
-    return Comparison(rows, len(others), len(there))
+    return Comparison(rows, len(others[False]), len(there))
 
 
-def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int]) -> Ints:
+def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int], *, of_machine: bool = False) -> Ints:
     """The others that ranks are compared with, as verdicts do: those that are heard, and that no finding calls late.
 
-    Where all that are left are late, they are the others. Where nobody is left, there are none.
+    The readings `of_machine` are compared with those of ranks that no finding names at all, such as for their memory.
+    Where all that are left are named or late, they are the others. Where nobody is left, there are none.
     """
     there = np.flatnonzero(ranks_compared(ranks))
     there = there[~np.isin(there, list(who))]
-    calm: Ints = there[~np.isin(there, late_ranks(snapshot.findings))]
-    return calm if len(calm) else there
+    named = marked_ranks(snapshot.findings) if of_machine else ()
+    return without(there, late_ranks(snapshot.findings), named)
 
 
 def ranks_compared(ranks: Ranks) -> NDArray[np.bool_]:

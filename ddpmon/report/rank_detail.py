@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.run.medians import some_of
+from ddpmon.run.medians import some_of, without
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.run.resources import RESOURCES
 from ddpmon.run.step_map import STEPS
@@ -25,7 +25,7 @@ def build_detail(run: Run, rank: int, late: Collection[int] = (), named: Collect
     """The newest steps of a rank and the readings of its machine; None before it was heard of.
 
     The ranks that findings call late are not among the others that it is compared with, and those that findings name,
-    such as for their memory, are not among those that its machine is compared with.
+    such as for their memory, are not among those that its machine is compared with; see `others_of`.
     """
     state = run.ranks[rank] if 0 <= rank < len(run.ranks) else None
     if state is None:
@@ -33,23 +33,22 @@ def build_detail(run: Run, rank: int, late: Collection[int] = (), named: Collect
     peers = peers_of(run, rank, late)
     return RankDetail(
         rank=rank,
-        courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, peers_of(run, rank, {*late, *named}))},
+        courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, peers_of(run, rank, late, named))},
         notes=tuple(state.frame.notes),
         stall=state.frame.stall,
         failure=state.frame.failure,
     )
 
 
-def peers_of(run: Run, rank: int, late: Collection[int] = ()) -> Ints:
-    """The other ranks that take part, at most `MOST_PEERS` of them, evenly spaced; if they can be, without `late`.
+def peers_of(run: Run, rank: int, late: Collection[int] = (), named: Collection[int] = ()) -> Ints:
+    """The other ranks that take part, at most `MOST_PEERS`, evenly spaced; if they can be, without `late` and `named`.
 
     A rank that has restarted on its own has none: its steps are of other times.
     """
     taking_part = run.taking_part()
     taking_part[rank] = False
     others: Ints = np.flatnonzero(taking_part & ~run.out_of_step()[rank])
-    calm = others[~np.isin(others, list(late))]
-    return some_of(calm if len(calm) else others, MOST_PEERS)
+    return some_of(without(others, late, named), MOST_PEERS)
 
 
 def _of_steps(run: Run, rank: int, peers: Ints) -> dict[str, Course]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -104,6 +105,14 @@ def median(values: Array) -> float:
     """Median of all values, NaN left out; NaN without values."""
     known = values[~np.isnan(values)]
     return middle(known) if known.size else float("nan")
+
+
+def without(others: Array, late: Collection[int], named: Collection[int]) -> Array:
+    """Those of some ranks that are neither late nor named; without such ones those that are not late, else all."""
+    calm = others[~np.isin(others, [*late])]
+    calm = calm if len(calm) else others
+    unnamed = calm[~np.isin(calm, [*named])]
+    return unnamed if len(unnamed) else calm
 
 
 def some_of(ranks: Array, most: int) -> Array:

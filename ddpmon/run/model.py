@@ -16,7 +16,7 @@ from ddpmon.run.finished import Finished
 from ddpmon.run.gpus import Gpus
 from ddpmon.run.host_rows import HostRows
 from ddpmon.run.latest_frames import LatestFrames
-from ddpmon.run.lives import MOST_RESTARTS, Restarts, note_restart, out_of_step, with_the_first
+from ddpmon.run.lives import MOST_RESTARTS, Restarts, note_restart, out_of_step, share_counted, with_the_first
 from ddpmon.run.marks import Marks
 from ddpmon.run.outages import Outages
 from ddpmon.run.recent import RECENT, Recent
@@ -94,10 +94,9 @@ class Run:
         self.restarts = self._life = 0
         self._out_of_step: tuple[tuple[int, int], NDArray[np.bool_]] | None = None
         self.restarted: Restarts = deque(maxlen=MOST_RESTARTS)
-        self._older: list[StepColumns] = []  # what begins the series
+        self._older = dict[int, StepColumns]()  # rank -> what begins the series
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
-        self._gpus = Gpus(LOST_S)
-        self.buckets = BucketTimes(info.world_size)
+        self._gpus, self.buckets = Gpus(LOST_S), BucketTimes(info.world_size)
 
     def add_rank(self, frame: RankFrame, now: float, age_s: float = 0.0) -> None:
         """Take one rank's frame in; `age_s` is how old it was when it was read at `now`."""
@@ -212,15 +211,15 @@ class Run:
         part: list[tuple[int, StepColumns]] = []
         for frame in frames:
             if self._belongs(frame.run_id, frame.rank) and self.latest.restarts[frame.rank] <= 0:
-                self._older.append(seeds(frame.older))
+                self._older[frame.rank] = seeds(frame.older)
                 part.append((frame.rank, frame.recent))
             if len(part) >= _HISTORIES_AT_ONCE:
                 self.rings.add(part)
                 part = []
         self.rings.add(part)
         if are_last:
-            self.series.seed(self._older, self.rank_count)
-            self._older = []
+            self.series.seed(self._older, self.out_of_step(), self.share_counted())
+            self._older = {}
 
     def add_node(self, frame: NodeFrame, now: float) -> None:
         """Take a host's frame in."""
@@ -278,20 +277,22 @@ class Run:
         self.outages.end_outage(now)
         ranks = self._continuing(now)
         self.step_times.note(self.latest.step, self.latest.heard_at - self.latest.step_s)
-        if not ranks.any():
+        who = np.flatnonzero(ranks)
+        if not who.size:
             return
-        steps = self.finished_after(self.series.newest, np.flatnonzero(ranks))
-        if steps.size:
+        steps = self.finished_after(self.series.newest, who)
+        if steps.size:  # of which others may have made ones of the same numbers
             mixed = self.restarts or self.out_of_step().any()
-            who = np.flatnonzero(ranks) if mixed else None  # others may have steps of the same numbers
-            loss, samples, duration = self.rings.takes(SEEDS, steps, who)
-            self.series.add(steps, loss, samples, duration, self.ranks_left())
+            tables = self.rings.takes(SEEDS, steps, who if mixed else None)
+            self.series.add(steps, tables, self.ranks_left(), self.share_counted())
 
     def ranks_left(self) -> int:
         """How many ranks make the run's steps: those not done, without at most half that are at other steps."""
-        left = self.rank_count - int(self.latest.finished.sum())
-        away = int(self.out_of_step().sum())
-        return left - away if 2 * away <= left else left
+        return round(self.rank_count * self.share_counted()) - int(self.latest.finished.sum())
+
+    def share_counted(self) -> float:
+        """The share of all ranks whose samples are counted: without at most half that are at other steps."""
+        return share_counted(self.rank_count, self.latest, self.out_of_step())
 
     def _continuing(self, now: float) -> NDArray[np.bool_]:
         """[world] the ranks that continue the series; it begins again once most of them have restarted."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,11 @@ from ddpmon.schema import StepColumns
 MAX_POINTS = 2048
 _FRESH = 512  # points kept one a step
 _MOST_TOLD = 0.5  # of a step's ranks: more than that stand for those that did not tell of it. Chosen, not measured.
-QUANTITIES = ("step", "loss", "loss_low", "loss_high", "throughput", "step_ms")
+QUANTITIES = ("step", "loss", "loss_low", "loss_high", "throughput", "step_ms", "share")
 SEEDS = ("loss", "samples", "duration")
-Points = NDArray[np.float64]  # [n, 6], one column a quantity
+# [n, 7], one column a quantity. `share` is that of the run's ranks whose samples the throughput has; NaN where none are
+# logged, or where it was not taken down.
+Points = NDArray[np.float64]
 
 
 class RunSeries:
@@ -36,36 +38,55 @@ class RunSeries:
 
     @property
     def points(self) -> Points:
-        """[n, 6] all points, n at most 2,048."""
+        """[n, 7] all points, n at most 2,048."""
         return np.concatenate([self._old, self._fresh])
 
-    def seed(self, older: Sequence[StepColumns], ranks: int) -> None:
-        """Start from what the ranks remember of the time before this watcher came; `ranks` is how many there are."""
-        older = [columns for columns in older if len(columns)]
+    def throughput(self, share: float) -> Points:
+        """[n] the throughput of all points, of so large a `share` of the run's ranks where it counts samples."""
+        points = self.points
+        found: Points = points[:, 4] * np.where(np.isnan(points[:, 6]), 1.0, share / points[:, 6])
+        return found
+
+    def seed(self, past: Mapping[int, StepColumns], away: NDArray[np.bool_], share: float) -> None:
+        """Start from what the ranks remember of the time before this watcher came.
+
+        Args:
+            past: rank -> what it remembers.
+            away: [world] the ranks that are at other steps.
+            share: that of all ranks which is not at other steps.
+        """
+        older = [columns for rank, columns in past.items() if len(columns) and not away[rank]]
         if not older or self.newest >= 0:
             return
         stride = max(columns.stride for columns in older)
         aligned = [_by_stride(part, stride) for part in _alike(older)]
         steps = np.unique(np.concatenate([steps for steps, _ in aligned]))
-        table = {name: np.full((len(older), len(steps)), np.nan, np.float32) for name in SEEDS}
+        found = np.full((len(SEEDS), len(older), len(steps)), np.nan, np.float32)
         row = 0
         for own_steps, tables in aligned:
             at = np.searchsorted(steps, own_steps)
             rows = slice(row, row + len(tables["loss"]))
-            for name, target in table.items():
+            for name, target in zip(SEEDS, found, strict=True):
                 target[rows, at] = tables[name]
             row = rows.stop
-        self._append(_points(steps, table["loss"], table["samples"], table["duration"], ranks))
+        self._append(_points(steps, found, round(share * len(away)), share))
 
     def restore(self, points: Points) -> None:
-        """Begin with points [n, 6] that were taken down before, in step order."""
-        self._append(points)
+        """Begin with points that were taken down before, in step order, without their share."""
+        self._append(np.column_stack([points, np.full(len(points), np.nan)]))
 
-    def add(self, steps: I64, loss: F32, samples: F32, duration: F32, ranks: int) -> None:
-        """Append steps newer than all before; arrays are [world, len(steps)], and `ranks` make these steps."""
+    def add(self, steps: I64, tables: F32, ranks: int, share: float) -> None:
+        """Append steps newer than all before.
+
+        Args:
+            steps: their numbers.
+            tables: [3, ranks that tell, len(steps)] loss, samples and duration.
+            ranks: how many make these steps.
+            share: that of all ranks which is not at other steps.
+        """
         fresh = steps > self.newest
         if fresh.any():
-            self._append(_points(steps[fresh], loss[:, fresh], samples[:, fresh], duration[:, fresh], ranks))
+            self._append(_points(steps[fresh], tables[:, :, fresh], ranks, share))
 
     def _append(self, points: Points) -> None:
         self._fresh = np.concatenate([self._fresh, points])
@@ -85,20 +106,21 @@ class RunSeries:
             self._old = _merged(self._old, self._stride)
 
 
-def _points(
-    steps: NDArray[np.int64], loss: Points | F32, samples: Points | F32, duration: Points | F32, ranks: int
-) -> Points:
-    """The points of these steps."""
+def _points(steps: I64, tables: F32, ranks: int, share: float) -> Points:
+    """The points of these steps; `tables` [3, ranks, steps] are `SEEDS`."""
+    loss, samples, duration = tables
     duration_ms = row_medians(np.asarray(duration, np.float64).T)
     told = (~np.isnan(duration)).sum(axis=0)
     shares = np.array([share_taken(count, ranks) for count in told.tolist()])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a step without any loss stays NaN
-        total = np.where(np.isnan(samples).all(axis=0), 1.0, np.nansum(samples, axis=0) / shares)
+        unknown = np.isnan(samples).all(axis=0)
+        total = np.where(unknown, 1.0, np.nansum(samples, axis=0) / shares)
         low, high = np.nanmin(loss, axis=0), np.nanmax(loss, axis=0)
         middle = row_medians(np.asarray(loss, np.float64).T)
         throughput = np.where(duration_ms > 0, total / duration_ms * 1e3, np.nan)
-    return np.column_stack([steps, middle, low, high, throughput, duration_ms]).astype(np.float64)
+    counted = np.where(unknown, np.nan, share)
+    return np.column_stack([steps, middle, low, high, throughput, duration_ms, counted]).astype(np.float64)
 
 
 def share_taken(told: int, ranks: int) -> float:

@@ -129,8 +129,8 @@ def clip_words(text: str, width: int, more: str = "…") -> str:
 def clip_clauses(text: str, width: int, more: str = "…") -> str:
     """Text cut behind a whole clause, or before a bracket, where that fills half of `width`; else behind a whole word.
 
-    It never ends within a bracket, nor with a word that only leads to the next one. A word of more than half of `width`,
-    such as a path, is cut itself.
+    It never ends within a bracket, nor with a word that only leads to the next one. A word of more than half of
+    `width`, such as a path, is cut itself.
     """
     if cells_of(text) <= width:
         return text

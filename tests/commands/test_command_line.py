@@ -229,6 +229,18 @@ def test_a_wrong_number_is_named_once_with_what_is_expected(
     assert done.stderr.count(arguments[-1]) == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "takes_one"),
+    [("watch", True), ("status", True), ("report", True), ("export", True), ("record", False), ("serve", False)],
+)
+def test_only_commands_that_take_a_recording_say_so(command: str, takes_one: bool) -> None:
+    found = app.commands[command]
+    said = " ".join(found.get_help(click.Context(found, help_option_names=["--help"])).split())
+    target = said.partition(" TARGET The run: its name or id")[2].partition(" Options: ")[0]
+    assert target
+    assert ("recording" in target) == takes_one
+
+
 def test_without_a_command_the_help_is_printed(ddpmon: Ddpmon) -> None:
     done = ddpmon()
     assert (done.returncode, done.stderr) == (0, "")

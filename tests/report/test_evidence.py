@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.wording import state_words
 from ddpmon.snapshot import Finding
-from ddpmon.tui.draw.findings import all_findings
+from ddpmon.tui.draw.findings import all_findings, one_line
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
@@ -45,6 +45,15 @@ def test_a_difference_that_the_two_figures_do_not_have_says_that_it_is_of_the_me
 def test_parts_that_count_are_all_named_the_largest_first() -> None:
     shared = LATE | {"excess_input_ms": 10.0, "excess_backward_ms": 31.0, "gc_ms": 12.0}
     assert "backward +31.0 ms; garbage collection +12.0 ms; input +10.0 ms;" in evidence_words(shared)
+
+
+def test_growth_is_said_with_the_time_that_it_took() -> None:
+    """`GPU memory grows, growth 600 MiB, over 5 min` stood below compared ranks."""
+    evidence = {"growth_bytes": 600 << 20, "over_s": 300.0, "allocated_bytes": 44 << 30}
+    assert evidence_words(evidence) == "grows by 600 MiB in 5 min; allocated 44.0 GiB"
+    found = Finding("gpu_memory_growth", "warning", "it grows", (1,), ("node0",), evidence=evidence)
+    said = "".join(segment.text for segment in one_line(found, 100, LOOKS["plain"]))
+    assert "rank 1: GPU memory grows by 600 MiB in 5 min" in said
 
 
 def test_waiting_longer_and_more_samples_are_said_as_such() -> None:

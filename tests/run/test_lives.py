@@ -8,23 +8,27 @@ import numpy as np
 import pytest
 
 from ddpmon.machine import ProcessFigures
-from ddpmon.report.build import build_heat, build_job, build_ranks
+from ddpmon.report.build import build_heat, build_job, build_ranks, build_series
 from ddpmon.report.job_progress import throughput_unit
 from ddpmon.report.rank_detail import build_detail
 from ddpmon.run.model import Run
 from ddpmon.run.resources import RESOURCES
-from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
+from ddpmon.schema import HistoryFrame, StepColumns
+from tests.made_frames import RUN_ID, MadeJob, healthy_phases, rank_frame, run_info
 
 NOBODY = np.empty(0, np.int64)
 END_S = 11.0  # in which a rank that is not heard again is lost
 
 
-def restarted(ranks: int, alone: Sequence[int], steps: int = 400, own: int = 40, *, others: bool = True) -> Run:
+def restarted(
+    ranks: int, alone: Sequence[int], steps: int = 400, own: int = 40, *, others: bool = True, samples: float = 8.0
+) -> Run:
     """A run of which some ranks restart on their own at step 200, one a second, and have made `own` steps since.
 
-    Without `others` those that do not restart are never heard again.
+    Without `others` those that do not restart are never heard again. Each step of a rank has so many `samples`.
     """
     job, run = MadeJob(healthy_phases(ranks, steps)), Run(run_info(ranks))
+    job.samples[:] = samples
     for rank in range(ranks):
         run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 200)), 0.0)
     run.settle(0.0)
@@ -70,6 +74,38 @@ def test_the_throughput_and_its_course_are_of_the_same_ranks() -> None:
     np.testing.assert_allclose(course, 6 * 8 / run.series.points[-20:, 5] * 1e3, rtol=0.01)
     half = restarted(4, (1, 2))
     np.testing.assert_allclose(half.series.points[-20:, 4], 2 * 8 / half.series.points[-20:, 5] * 1e3, rtol=0.01)
+
+
+def history(rank: int, job: MadeJob, older: int, newest: int) -> HistoryFrame:
+    """What a rank remembers: of the first `older` steps the mean of every two."""
+    past = job.columns(rank, 0, older)
+    step = np.frombuffer(past.step, "<i8")[::2].tobytes()
+    tables = {name: np.frombuffer(column, "<f4").reshape(-1, 2) for name, column in past.values.items()}
+    values = {name: table.mean(axis=1).astype("<f4").tobytes() for name, table in tables.items()}
+    recent, means = job.columns(rank, older, newest), StepColumns(step, values, stride=2)
+    return HistoryFrame(run_id=RUN_ID, rank=rank, recent=recent, older=means)
+
+
+def test_the_samples_are_of_the_same_ranks_in_old_and_in_new_dashboards() -> None:
+    """A new one counted those of all ranks in old steps and of fewer in new ones: a fall that had not happened."""
+    was_there, job, new = restarted(8, (1, 2)), MadeJob(healthy_phases(8, 400)), Run(run_info(8))
+    new.add_ranks(
+        [rank_frame(rank, 9, job.columns(rank, *((20, 40) if rank in (1, 2) else (390, 400)))) for rank in range(8)],
+        END_S, {},
+    )  # fmt: skip
+    new.add_history([history(rank, job, *((20, 40) if rank in (1, 2) else (200, 400))) for rank in range(8)])
+    new.settle(END_S)
+    for run, steps in ((was_there, 400), (new, 300)):
+        series = build_series(run, 0.0)
+        assert len(series.step) == steps
+        np.testing.assert_allclose(series.throughput, 6 * 8 / series.step_ms * 1e3, rtol=0.01)
+
+
+def test_steps_are_counted_once_however_many_ranks_make_them() -> None:
+    run = restarted(8, (1, 2), samples=np.nan)
+    series = build_series(run, 0.0)
+    assert run.share_counted() < 1
+    np.testing.assert_allclose(series.throughput, 1e3 / series.step_ms, rtol=1e-6)
 
 
 @pytest.mark.parametrize(

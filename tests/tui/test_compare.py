@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from ddpmon.machine import ProcessFigures
 from ddpmon.report.comparison import excesses
 from ddpmon.report.peers import compare
+from ddpmon.run.model import Run
 from ddpmon.schema import PHASES
-from ddpmon.snapshot import Finding, Snapshot
+from ddpmon.snapshot import Finding, Link, Snapshot
 from ddpmon.tui.draw.against import against_lines
+from ddpmon.tui.draw.courses import METRICS, rank_plots
 from ddpmon.tui.draw.peer_table import marked_lines, peer_lines
 from ddpmon.tui.view_state import ViewState
 from ddpmon.tui.view_tables import compare_csv, rank_csv
+from ddpmon.watcher.picture import Moment, take_picture
+from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.tui.made_runs import NOTES, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 from tests.tui.watched import Fixed, Watched, watch
@@ -219,6 +224,31 @@ def test_where_no_other_rank_can_be_compared_there_are_no_others() -> None:
     (work,) = (line.split() for line in lines if line.startswith(" work ms "))
     assert work[-1] == "-"
     assert work[-2] not in ("-", ""), "they are compared with each other"
+
+
+def test_the_machine_of_a_rank_is_compared_with_the_same_ranks_in_table_bars_and_plot() -> None:
+    """Under "0.2, others 24.0" no band was drawn: it was that of the only rank that no finding named, at 0.2 too."""
+    run, job = Run(run_info(4)), MadeJob(healthy_phases(4, 40))
+    for rank, wait in enumerate((24.0, 25.0, 0.25, 0.5)):
+        for seq in (1, 2):
+            process = ProcessFigures(cpu_pct=100.0 + wait, runqueue_pct=wait)
+            run.add_rank(rank_frame(rank, seq, job.columns(rank, 0, 20 * seq), process=process), float(seq))
+    run.settle(2.0)
+    noted = Finding("cpu_contention", "info", "ranks 0, 1 wait for a CPU", (0, 1), ("node0",))
+    moment = Moment(2.0, 2.0, 1e9, Link("live"), None, "")
+    for findings, others, band in (((noted,), "0.50", (0.5, 0.5)), ((), "24.0", (2.85, 24.9))):
+        made = take_picture(run, moment, findings, (), 2)
+        assert made.detail is not None
+        picture = ViewState(made, ASCII)
+        (row,) = (line for line in text_of(peer_lines(made, 2, 60, 30, ASCII)) if line.startswith(" run-queue"))
+        assert row.split()[4] == others
+        (metric,) = (each for each in METRICS if each.key == "runqueue_pct")
+        assert f", others {others}" in text_of(rank_plots(picture, made.detail).plot(metric, 80, 8))[0]
+        low, middle, high = made.detail.courses["runqueue_pct"].others[:, -1]
+        assert (low, high) == pytest.approx(band)
+        assert middle == float(others)
+        (cpu,) = (line for line in text_of(against_lines(picture, 2, 160, 20)) if line.startswith("  CPU % "))
+        assert cpu.split()[-2] == f"{100 + float(others):.0f}"
 
 
 @pytest.mark.parametrize("rank", [1, 2])

@@ -14,6 +14,7 @@ from ddpmon.report.peers import (
     MOST_PEERS,
     at_same_steps,
     difference_words,
+    is_of_machine,
     now_and_then_words,
     others_of,
     shared_decimals,
@@ -51,8 +52,10 @@ def against_lines(picture: ViewState, rank: int, width: int, height: int) -> lis
         return fit_all([], width, height)
     lines = [title(f"rank {rank} against the others", _over(ranks, rank), width, look)]
     lines.append(_headings(width, look))
-    others = some_of(others_of(picture.snapshot, ranks, [rank]), MOST_PEERS)
-    lines += [*_phases(picture, ranks, rank, others, width), *_more(picture, ranks, rank, others, width)]
+    others, of_machine = (
+        some_of(others_of(picture.snapshot, ranks, [rank], of_machine=machine), MOST_PEERS) for machine in (False, True)
+    )
+    lines += [*_phases(picture, ranks, rank, others, width), *_more(picture, ranks, rank, (others, of_machine), width)]
     return fit_all(lines, width, height)
 
 
@@ -126,11 +129,15 @@ def _not_compared(ranks: Ranks, rank: int, look: Look) -> str:
     return "" if at_same_steps(ranks)[rank] else look.unknown
 
 
-def _more(picture: ViewState, ranks: Ranks, rank: int, others: Ints, width: int) -> Iterator[Line]:
-    """What else is known of this rank; the larger of its number and the others' fills the bar."""
+def _more(picture: ViewState, ranks: Ranks, rank: int, others: tuple[Ints, Ints], width: int) -> Iterator[Line]:
+    """What else is known of this rank; the larger of its number and the others' fills the bar.
+
+    `others` are those that its steps and those that its machine is compared with.
+    """
     look, instead = picture.look, _not_compared(ranks, rank, picture.look)
     for name, unit, key in MORE:
-        own, typical = (float(median(BY_KEY[key].values(ranks, some))) for some in (np.array([rank]), others))
+        them = others[is_of_machine(unit)]
+        own, typical = (float(median(BY_KEY[key].values(ranks, some))) for some in (np.array([rank]), them))
         if not known(own):
             continue
         largest = max(own, typical) if known(typical) else own

@@ -13,6 +13,7 @@ from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.zoom import Span
 
 GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
+NEWEST = 16  # points of which two follow on each other without a hole; chosen, not measured
 Edges = tuple[Floats, Floats]  # of each column the lowest and the highest height
 
 
@@ -21,15 +22,18 @@ class Columns(NamedTuple):
 
     Attributes:
         line: where the line is.
-        spread: where columns stand for several steps, the least and the greatest of each column's and of the line.
+        spread: where columns stand for several steps, the least and the greatest of each column's and of the line; the
+            line alone where points are means.
     """
 
     line: Edges
     spread: Edges | None = None
 
 
-def in_columns(step: Floats, value: Floats, columns: int, span: Span) -> Columns:
+def in_columns(step: Floats, value: Floats, columns: int, span: Span, single_from: float = -math.inf) -> Columns:
     """The line through the points; where these are more than the columns, through the median of each column's.
+
+    Points before the step `single_from` are means of several steps, whose range is not known.
 
     A line that goes from point to point within a column would make slopes of one late step in five. The line leaves out
     what lasts for a step: else a late step that has a column for itself looked otherwise than one that shares it.
@@ -43,7 +47,8 @@ def in_columns(step: Floats, value: Floats, columns: int, span: Span) -> Columns
     height[np.isnan(_between(x, y, place, columns))] = np.nan
     line = np.full(columns, np.nan)
     line[filled] = middle
-    low, high = _own(y, column, columns)  # of a column with a single step, a late one, a bar as of the others
+    single = x >= single_from
+    low, high = _own(y[single], column[single], columns)  # of a column with a late step alone, a bar as of the others
     return Columns(_joined((line, line), height), (np.fmin(low, line), np.fmax(high, line)))
 
 
@@ -61,6 +66,16 @@ def steps_a_column(step: Floats, value: Floats, columns: int, span: Span) -> int
     """How many steps a column stands for where its points are more than the columns; else 1."""
     x, _, place = _placed(step, value, columns, span)
     return math.ceil((x[-1] - x[0] + 1) / (place[-1] - place[0] + 1)) if _is_dense(place) else 1
+
+
+def first_single(step: Floats) -> float:
+    """The step from which on each point is of one step, as the newest are; older ones lie farther apart, as means."""
+    spacing = np.diff(step)
+    if not len(spacing):
+        return -math.inf
+    wide = spacing > spacing[-NEWEST:].min()
+    means = np.flatnonzero(wide & np.concatenate([[True], wide[:-1]]))  # before a hole among single steps there is one
+    return float(step[means[-1] + 1]) if len(means) else -math.inf
 
 
 def decimate(step: Floats, value: Floats, columns: int, span: Span) -> Edges:

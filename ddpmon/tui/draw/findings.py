@@ -132,11 +132,14 @@ def _in_words(finding: Finding, look: Look, costs: str, since: str | None = None
 
 
 def _said(finding: Finding, cells: int, look: Look) -> str:
-    """`rank 21: late +137 ms, backward, a shared GPU`: who, what, and a detail, as far as there is room."""
+    """`rank 21: late +137 ms, backward, a shared GPU`: who, what, and a detail, as far as there is room.
+
+    What the detail says again is said once: `rank 1: GPU memory grows by 600 MiB in 5 min`.
+    """
     whom = f"{who(finding)}: "
     short = look.clean(f"{whom}{what_within(finding, cells - len(whom))}")
     detail = _detail(finding)
-    full = look.clean(f"{whom}{what(finding)}, {detail}") if detail else short
+    full = look.clean(f"{whom}{what(finding)}, {detail}".replace("grows, grows ", "grows ")) if detail else short
     return full if cell_len(full) <= cells else short
 
 

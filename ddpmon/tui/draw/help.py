@@ -111,7 +111,11 @@ WORDS = (
     ("work", "the part of a step in which a rank does not wait: input + forward + backward + optimizer + other"),
     ("wait", "exposed + barrier: all gradients ready, or in an explicit barrier, until the others are there too"),
     ("late", "lateness: work minus the median work of the others, in ms a step; ±0 below 0.5 % of a step"),
-    ("others", "whom a rank is compared with, in verdicts and in all views: the ranks that no finding calls late"),
+    (
+        "others",
+        "whom a rank is compared with, in verdicts and in all views: the ranks that no finding calls late"
+        " and that are at the same steps; its GPU, CPU and memory with those that no finding names",
+    ),
     (
         "costs",
         "the share of the run's time that is saved if this rank loses its lateness and all other stragglers are"
@@ -134,7 +138,7 @@ WORDS = (
     (
         "median and range",
         "of a plot with more steps than columns: the line is the median of the steps of each column, the dots beside it"
-        " go from the least to the greatest",
+        " go from the least to the greatest; of older steps, which are kept as means of several, no range is known",
     ),
     ("% of a step", "of the base step: what a step takes if nobody is late"),
     ("8/8 ranks", "ranks heard from lately, and the age of the oldest word"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -94,6 +95,7 @@ class Curve:
         times: steps with their times of day, the one that matters most first; they stand where there is room.
         is_filled: the area between the line and 0 is hatched.
         is_cut: the values are durations in ms, and the axis may end below a few that are far above all others.
+        single_from: the values of steps before this one are means of several steps.
     """
 
     name: str
@@ -110,6 +112,7 @@ class Curve:
     times: tuple[tuple[int, str], ...] = ()
     is_filled: bool = False
     is_cut: bool = False
+    single_from: float = -math.inf
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Curve) and self._content() == other._content()
@@ -149,11 +152,16 @@ def _title(curve: Curve, scale: Scale | None, dots: int, width: int, look: Look)
 
 
 def _shared_words(curve: Curve, dots: int, look: Look) -> str:
-    """`median and range per 4 steps` of a plot with more steps than columns of dots; else empty."""
+    """`median and range per 4 steps` of a plot with more steps than columns of dots; else empty.
+
+    Where older steps are known as means only: `median per 22 steps, range from step 2,720`.
+    """
     span = _span(curve)
     steps = 1 if span is None or dots < 2 else steps_a_column(curve.step, curve.value, dots, span)
-    what = "median" if look.ascii_only and curve.low is not None else "median and range"
-    return f"{what} per {steps:,} steps" if steps > 1 else ""
+    has_range, has_means = not look.ascii_only or curve.low is None, bool((curve.step < curve.single_from).any())
+    words = f"median{' and range' if has_range and not has_means else ''} per {steps:,} steps"
+    words += f", range from step {count(int(curve.single_from))}" if has_range and has_means else ""
+    return words if steps > 1 else ""
 
 
 def said_beyond(curve: Curve, scale: Scale) -> tuple[str, str]:
@@ -234,7 +242,7 @@ def scale_of(curve: Curve, rows: int) -> Scale | None:
 def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: Look) -> list[Line]:
     """The plot itself with its tick labels and a faint grid line at each of them, `GUTTER + columns` wide."""
     dots = columns * _fine(look)
-    (low, high), spread = in_columns(curve.step, curve.value, dots, span)
+    (low, high), spread = in_columns(curve.step, curve.value, dots, span, curve.single_from)
     if look.ascii_only and curve.low is not None:  # beside a band one mark a column
         low = high = one_a_column(curve.step, curve.value, columns, span, (low, high))
     line = _normal(low, scale), _normal(high, scale)

@@ -14,6 +14,7 @@ from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import figures_now, late_ranks, onsets
 from ddpmon.snapshot import Floats, Heat, Series, Snapshot
+from ddpmon.tui.draw.decimation import first_single
 from ddpmon.tui.draw.panel import no_match, title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
 from ddpmon.tui.draw.zoom import Span, record_span, shared_axis, span_words
@@ -202,12 +203,13 @@ def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
     source = f": {picture.look.clean(run.loss_from)}" if run is not None and run.loss_from else ""
     speed = f"{figure(job.throughput)} {part_of_ranks(job)}".rstrip() if known(job.throughput) else ""
     step_ms = figure(job.step_ms) if known(job.step_ms) else ""
+    single = first_single(series.step)
     curves = [
         Curve("step time, ms", step_ms, series.step, series.step_ms, is_cut=True),
         Curve(f"loss{source}", loss_words(job.loss, ""), series.step, series.loss, series.loss_low, series.loss_high),
         Curve(picture.look.clean(job.throughput_unit), speed, series.step, series.throughput),
     ]
-    return _completed(picture, *curves)
+    return _completed(picture, *(replace(curve, single_from=single) for curve in curves))
 
 
 def _completed(picture: ViewState, *curves: Curve) -> list[Curve]:

@@ -229,6 +229,18 @@ def test_a_wrong_number_is_named_once_with_what_is_expected(
     assert done.stderr.count(arguments[-1]) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"), [((), "DDPMON_THEME: 'purple'"), (("--theme", "pink"), "'--theme': 'pink'")]
+)
+def test_a_wrong_value_is_told_of_the_variable_or_the_option_that_has_set_it(
+    ddpmon: Ddpmon, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], named: str
+) -> None:
+    monkeypatch.setenv("DDPMON_THEME", "purple")
+    done = ddpmon("watch", *arguments)
+    assert done.returncode == 2
+    assert f"Error: Invalid value for {named} is not one of auto, " in done.stderr
+
+
 def test_without_a_command_the_help_is_printed(ddpmon: Ddpmon) -> None:
     done = ddpmon()
     assert (done.returncode, done.stderr) == (0, "")

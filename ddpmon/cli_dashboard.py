@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ddpmon.cli_options import F, completing, number, one_of
 from ddpmon.tui.choices import GLYPHS, NOTIFY, THEMES, VIEWS
 
 _FILTER = "Show only what fits, such as 'late>10 host=node1'; docs/screen.md explains the language."
+
+
+class _Option(click.Option):
+    """An option that the environment may set: a wrong value is told of whichever of both has set it."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        """The name of the variable where the value is the variable's, else that of the option."""
+        source = None if ctx is None or self.name is None else ctx.get_parameter_source(self.name)
+        is_variable = source is ParameterSource.ENVIRONMENT
+        return str(self.envvar) if is_variable else super().get_error_hint(ctx)
+
+
+_option = partial(click.option, cls=_Option)
 
 
 def _sort(word: str) -> str:
@@ -34,24 +48,24 @@ def _filter(word: str) -> str:
 
 def _choice(name: str, words: Sequence[str], text: str) -> Callable[[F], F]:
     metavar = f"<{'|'.join(words)}>"
-    return click.option(
+    return _option(
         f"--{name}", type=one_of(words), metavar=metavar, envvar=f"DDPMON_{name.upper()}", help=text,
         shell_complete=completing(lambda: words),
     )  # fmt: skip
 
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.option(
+    _option(
         "--interval", type=number(float, 0.25, 10), metavar="SECONDS", envvar="DDPMON_INTERVAL",
         help="Seconds between two updates. Default: 1.",
     ),
     _choice("view", VIEWS, "The view to begin with. Default: where the run was left last."),
-    click.option("--filter", type=_filter, metavar="WORDS", envvar="DDPMON_FILTER", help=_FILTER),
-    click.option("--sort", type=_sort, metavar="COLUMN", envvar="DDPMON_SORT", help="The column to sort ranks by."),
+    _option("--filter", type=_filter, metavar="WORDS", envvar="DDPMON_FILTER", help=_FILTER),
+    _option("--sort", type=_sort, metavar="COLUMN", envvar="DDPMON_SORT", help="The column to sort ranks by."),
     _choice("theme", THEMES, "Colours. Default: auto, which asks the terminal whether it is light."),
     _choice("glyphs", GLYPHS, "Characters to draw with; blocks is without braille. Default: full."),
     click.option("--ascii", "ascii_only", is_flag=True, help="The same as --glyphs ascii."),
-    click.option("--mouse/--no-mouse", default=None, envvar="DDPMON_MOUSE", help="Leave the mouse to the terminal."),
+    _option("--mouse/--no-mouse", default=None, envvar="DDPMON_MOUSE", help="Leave the mouse to the terminal."),
     _choice("notifications", NOTIFY, "What a new critical finding does. Default: off."),
 )  # fmt: skip
 

@@ -241,6 +241,18 @@ def test_only_commands_that_take_a_recording_say_so(command: str, takes_one: boo
     assert ("recording" in target) == takes_one
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"), [((), "DDPMON_THEME: 'purple'"), (("--theme", "pink"), "'--theme': 'pink'")]
+)
+def test_a_wrong_value_is_told_of_the_variable_or_the_option_that_has_set_it(
+    ddpmon: Ddpmon, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], named: str
+) -> None:
+    monkeypatch.setenv("DDPMON_THEME", "purple")
+    done = ddpmon("watch", *arguments)
+    assert done.returncode == 2
+    assert f"Error: Invalid value for {named} is not one of auto, " in done.stderr
+
+
 def test_without_a_command_the_help_is_printed(ddpmon: Ddpmon) -> None:
     done = ddpmon()
     assert (done.returncode, done.stderr) == (0, "")

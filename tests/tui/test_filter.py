@@ -235,6 +235,7 @@ def test_before_the_first_ranks_everything_fits() -> None:
         ("late>10 lo", ["loss", "lost"]),
         ("late>1", []),
         ("not nod", ["node0", "node1"]),
+        ("late>10 st", ["steptime", "step", "state=", "stalled"]),
         ("host=", ["node0", "node1"]),
         ("host=node0,node", ["node0", "node1"]),
         ("(state=fi", ["finished"]),
@@ -252,7 +253,7 @@ def test_completion(typed: str, offered: list[str]) -> None:
 @pytest.mark.parametrize("typed", ["", "late>10 ", "(", "not ", "late>10 or "])
 def test_where_a_term_may_begin_the_fields_are_offered(typed: str) -> None:
     assert completions(typed, RUN)[:2] == ["rank", "late"]
-    assert {"host", "node1"} <= {*completions(typed, RUN)}
+    assert {"host=", "node1"} <= {*completions(typed, RUN)}
 
 
 @pytest.mark.parametrize("typed", ["late>", "late> ", "late=1,"])

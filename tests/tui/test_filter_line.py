@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.widgets import Input
 
 from ddpmon.tui.filter.filter_fields import STATES
 from ddpmon.tui.lines import cells_of
@@ -106,6 +107,19 @@ def test_tab_completes_what_is_common_and_then_goes_through_the_candidates() -> 
         assert watched.rows() == [5, 4, 6, 7]
         await watched.press("backspace", "shift+tab")
         assert watched.text().split("\n")[-2].strip() == "host=node1", "back begins at the last one"
+
+    watch(Fixed(STRAGGLER), act)
+
+
+@pytest.mark.parametrize("typed", ["ho", "host"])
+def test_tab_completes_the_field_of_a_word_with_its_sign_and_offers_its_words_next(typed: str) -> None:
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, typed)
+        for value, hint in (("host=", ": node0 "), ("host=node", ": node0 "), ("host=node0", ":▸node0 ")):
+            await watched.press("tab")
+            await watched.until_shown(f" tab{hint} node1 ")
+            assert watched.app.screen.query_one("#filter", Input).value == value
+        assert watched.rows() == [0, 1, 2, 3]
 
     watch(Fixed(STRAGGLER), act)
 

@@ -12,6 +12,7 @@ from ddpmon.tui.filter.filter_fields import NAMES, NUMBERS, STATES, TEXTS, findi
 
 _LAST = re.compile(r'(?:(?P<field>[\w%-]+)\s*(?:!=|==?)\s*(?:[^\s,()&|"=]*,)*)?(?P<begun>[^\s,<>=!~()&|"]*)\Z')
 _TERM_BEGINS = re.compile(r"(?:\A|\(|(?<![\s<>=!~,])\s)\s*\Z")  # not behind an operator, which wants a value
+_FIELDS = tuple(f"{name}=" if name in TEXTS else name for name in NAMES)  # behind which its words are offered at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Choice:
 def completions(text: str, snapshot: Snapshot) -> list[str]:
     """What the word under the cursor can become, in the order in which it is offered.
 
-    Where a term may begin and nothing is typed of it yet, these are the fields first.
+    Where a term may begin and nothing is typed of it yet, these are the fields first; those of words with their `=`.
     """
     match = _LAST.search(text)
     if match is None or (not match["begun"] and not match["field"] and not _TERM_BEGINS.search(text)):
@@ -49,7 +50,7 @@ def completions(text: str, snapshot: Snapshot) -> list[str]:
     begun, field = match["begun"].lower(), (match["field"] or "").lower()
     if field in NUMBERS:
         return []
-    known = _words_of(TEXTS[field].name, snapshot) if field in TEXTS else (*NAMES, *STATES, *_hosts(snapshot))
+    known = _words_of(TEXTS[field].name, snapshot) if field in TEXTS else (*_FIELDS, *STATES, *_hosts(snapshot))
     return [word for word in dict.fromkeys(known) if word.lower().startswith(begun) and word.lower() != begun]
 
 

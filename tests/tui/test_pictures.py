@@ -61,7 +61,7 @@ def test_the_verdict_names_who_what_since_and_cost_and_counts_the_rest() -> None
     [
         (NOTES, "2 more [5]", "1 of 2 shown, 1 over  [5]"),
         ((*NOTES[:2], NOTES[0]), "3 more [5]", "1 of 3 shown  [5]"),
-        ((NOTES[0], NOTES[2], NOTES[2]), "1 more [5]", "2 over  [5]"),
+        ((NOTES[0], NOTES[2], NOTES[2]), "1 more [5]", "2 more over  [5]"),
     ],
 )
 def test_the_list_and_the_first_line_count_the_same_findings(
@@ -166,10 +166,10 @@ def test_further_findings_take_a_line_each_in_one_form() -> None:
     """They mixed whole sentences with short rows, and repeated their words (what viewers of the pictures found)."""
     shown = ViewState(replace(snapshot(Made(straggler=5)), findings=(HANG, *ALSO_FOUND)), COLOUR)
     heading, *rows = text_of(finding_lines(shown, 80, 5))
-    assert heading.replace("─", "").split() == ["also", "found,", "1", "over", "since", "step", "costs"]
+    assert heading.replace("─", "").split() == ["also", "found,", "1", "over", "step", "costs"]
     assert [" ".join(row.split()) for row in rows] == [
-        "▲ rank 21: late +137 ms, backward 60 14 %",
-        "▲ node5: shared GPU, pid 4242, SM use 38.0 % 58",
+        "▲ rank 21: late +137 ms, backward since 60 14 %",
+        "▲ node5: shared GPU, pid 4242, SM use 38.0 % since 58",
         "▲ the run: slower than before before 1,000 8.0 %",
         "✓ ranks 8-9: lost until 145",
     ]

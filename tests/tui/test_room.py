@@ -207,3 +207,16 @@ def test_a_narrow_terminal_has_the_hours_second_and_no_heading_last() -> None:
         await watched.until(lambda: "j k scroll" not in watched.text())
 
     watch(Fixed(LATE), act, (80, 12))
+
+
+def test_in_24_lines_a_plot_stands_below_the_evidence_of_one_finding() -> None:
+    """The list had two empty lines, and five more stood below the evidence (what viewers of the pictures found)."""
+    shown = timed(snapshot(Made(ranks=4, per_node=2, straggler=1, gpu=True, focus=1)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("5")
+        await watched.until_shown("rank 1: input, ms")
+        assert watched.text().split("\n")[3].startswith("─ rank 1: late +41 ms"), "the evidence follows the list"
+
+    watch(Fixed(shown), act, (80, 24))

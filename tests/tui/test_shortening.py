@@ -244,3 +244,24 @@ def test_the_headline_and_the_list_name_the_phase_alike() -> None:
         headline = text_of(verdict_lines(ViewState(shown, COLOUR), width))[0]
         assert f", {finding.phase} " in headline
         assert "mostly" not in headline
+
+
+def test_the_column_of_steps_is_named_by_what_stands_in_it() -> None:
+    """Over `until 230` stood `since step`."""
+    over = replace(NOW_AND_THEN, cleared_at_step=145)
+    old = replace(NOW_AND_THEN, since_is_bound=True)
+    for others, head, said in (
+        ((NOW_AND_THEN, old), " since step  costs ─", ("  60  ", "before 60  ")),
+        ((NOW_AND_THEN, over), " step  costs ─", ("  since 60  ", "until 145  ")),
+    ):
+        made = snapshot(Made(ranks=16, per_node=4, findings=(HANG, *others)))
+        title, *rows = text_of(finding_lines(ViewState(made, COLOUR), 100, 3))
+        assert head in title
+        assert all(words in row for words, row in zip(said, rows, strict=True)), rows
+
+
+def test_what_was_found_is_not_measured_once_more_in_its_row() -> None:
+    """It said `ranks 8-9: restarted alone, 2 ranks restarted alone`."""
+    alone = Finding("monitor_degraded", "info", "", (8, 9), evidence={"restarted_alone": 2})
+    row = text_of(finding_lines(ViewState(snapshot(Made(ranks=16, findings=(HANG, alone))), COLOUR), 100, 2))[1]
+    assert row.split("ranks 8-9: ")[1].strip() == "restarted alone"

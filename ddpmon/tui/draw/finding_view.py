@@ -28,7 +28,8 @@ BADGE = 6
 WHO_LEAST, WHO_MOST, WHAT_LEAST = 8, 20, 14
 CALM_LEAVES = 4  # lines of a list besides the calm sentence: two titles and two findings
 NAME = 10  # of a row of evidence
-PLOT_LEAST, PLOT_MOST, PLOT_HIGHEST = 10, 18, 30  # lines of the plot below the evidence, with further ones and alone
+PLOT_LEAST, PLOT_MOST, PLOT_HIGHEST = 6, 18, 30  # lines of the plot below the evidence, with further ones and alone
+BESIDE_LEAST = 10  # lines of the map of all ranks and of a plot below it
 FURTHER = ("lateness", "wait", "gpu_power_w", "cpu_pct", "gpu_clock_mhz", "runqueue_pct")
 
 
@@ -198,7 +199,7 @@ def _plots(picture: ViewState, finding: Finding, width: int, room: int) -> list[
     A finding that names no rank stands beside all of them.
     """
     detail, look = picture.snapshot.detail, picture.look
-    if room < PLOT_LEAST:
+    if room < (PLOT_LEAST if finding.ranks else BESIDE_LEAST):
         return []
     if not finding.ranks:
         return _beside_all(picture, width, room)

@@ -24,7 +24,7 @@ from ddpmon.tui.view_state import ViewState
 
 INDENT = "     "
 BLOCK_ROWS = 16
-SINCE = "since step"  # a column of findings in one line
+SINCE, STEP = "since step", "step"  # a column of findings in one line, and of some that are over
 DETAILS = 2  # figures behind what a finding is
 LEAST_ROWS = 3  # of a finding in full: its sentence, its facts, an empty line
 
@@ -65,11 +65,12 @@ def _panel(picture: ViewState, width: int, height: int) -> list[Owned]:
 
 
 def _left_out(rest: list[Finding], shown: list[Finding]) -> str:
-    """`4 of 5 shown, 2 over`: the first line of the screen counts as many more, without those that are over."""
+    """`4 of 5 shown, 2 over`, `2 more over`: the first line counts as many more, without those that are over."""
     lasting, here = len(firing(rest)), len(firing(shown))
     over = len(rest) - len(shown) - (lasting - here)
     parts = [f"{here:,} of {lasting:,} shown"] if here < lasting else []
-    return ", ".join([*parts, f"{over:,} over"] if over else parts)
+    more = "" if parts or not shown else "more "
+    return ", ".join([*parts, f"{over:,} {more}over"] if over else parts)
 
 
 def _count(picture: ViewState) -> str:
@@ -81,29 +82,32 @@ def _count(picture: ViewState) -> str:
 class Columns(NamedTuple):
     """What stands at the right of one-line findings: the cells of the onset and of the cost, 0 where none has one.
 
-    `costs` is the heading of the cost.
+    Where some are over, the heading of the onset, `head`, is `step`, and each cell says whether it is `since 60` or
+    `until 145`. `costs` is the heading of the cost.
     """
 
     since: int
     cost: int
     costs: str
+    head: str = SINCE
 
     @classmethod
     def of(cls, findings: Sequence[Finding], look: Look, costs: str) -> Columns:
         """Columns in which all of these have room."""
-        since = max((len(_onset(finding)) for finding in findings), default=0)
+        head = STEP if any(finding.cleared_at_step is not None for finding in findings) else SINCE
+        since = max((len(_onset(finding, head)) for finding in findings), default=0)
         cost = max((len(_cost(finding, look)) for finding in findings), default=0)
-        return cls(max(since, len(SINCE)) if since else 0, max(cost, len(costs)) if cost else 0, costs)
+        return cls(max(since, len(head)) if since else 0, max(cost, len(costs)) if cost else 0, costs, head)
 
     @property
     def heading(self) -> str:
         """The names over the columns, for the title above them."""
-        parts = ((SINCE, self.since), (self.costs, self.cost))
+        parts = ((self.head, self.since), (self.costs, self.cost))
         return "  ".join(name.rjust(cells) for name, cells in parts if cells)
 
     def facts(self, finding: Finding, look: Look) -> str:
         """Onset and cost of one finding; the columns end where the heading does."""
-        parts = [f"{_onset(finding):>{self.since}}"] if self.since else []
+        parts = [f"{_onset(finding, self.head):>{self.since}}"] if self.since else []
         return "  ".join([*parts, *([f"{_cost(finding, look):>{self.cost}}"] if self.cost else [])])
 
 
@@ -151,7 +155,8 @@ def _detail(finding: Finding) -> str:
     if finding.cause or late_words(finding) or is_restart(finding) or finding.cleared_at_step is not None:
         return finding.cause or ""
     measured = evidence_words(finding.evidence).split("; ")
-    return ", ".join(each for each in measured[:DETAILS] if each not in what(finding))
+    said = what(finding)
+    return ", ".join(each for each in measured[:DETAILS] if each not in said and said not in each)
 
 
 def _style(finding: Finding, look: Look) -> tuple[str, Style]:
@@ -168,13 +173,14 @@ def _since(finding: Finding) -> str:
     return f"{'before' if finding.since_is_bound else 'since'} step {count(finding.since_step)}"
 
 
-def _onset(finding: Finding) -> str:
-    """`60`, `before 60`, or `until 145` of what is over: a step."""
+def _onset(finding: Finding, head: str) -> str:
+    """`60` below `since step`, else `since 60`; `before 60`, or `until 145` of what is over: a step."""
     if finding.cleared_at_step is not None:
         return f"until {count(finding.cleared_at_step)}"
     if finding.since_step is None:
         return ""
-    return f"{'before ' if finding.since_is_bound else ''}{count(finding.since_step)}"
+    since = "before " if finding.since_is_bound else "since " if head == STEP else ""
+    return f"{since}{count(finding.since_step)}"
 
 
 def _cost(finding: Finding, look: Look) -> str:

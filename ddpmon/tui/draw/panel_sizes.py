@@ -211,8 +211,11 @@ def host_plan(hosts: int, room: int, *, fills: bool = False) -> tuple[int, int]:
     return table, room - table
 
 
-def finding_plan(width: int, room: int, findings: int) -> tuple[bool, int]:
-    """Whether the list of findings stands beside the evidence, and then how wide it is; else how high it is."""
+def finding_plan(width: int, room: int, lines: int) -> tuple[bool, int]:
+    """Whether the list of findings stands beside the evidence, and then how wide it is; else how high it is.
+
+    It needs so many lines, and gets two fifths of the room at most.
+    """
     if width >= WIDE:
         return True, max(min(58, width // 2), width * 42 // 100)
-    return False, min(max(findings + 2, 4), max(room * 2 // 5, 4))
+    return False, min(lines, max(room * 2 // 5, 4))

@@ -79,9 +79,11 @@ class FindingsScreen(ViewScreen):
 
     def share_out(self, room: int) -> None:
         """The list beside the evidence in wide terminals, above it in others and where there is nothing to choose."""
-        found = len(self.picture.found)
-        calm = calm_rows(self.picture, self.size.width, room)
-        wide, share = finding_plan(self.size.width, room, found) if found else (False, calm + 2)
+        found = self.picture.found
+        lasting = sum(finding.cleared_at_step is None for finding in found)
+        calm = 0 if lasting else calm_rows(self.picture, self.size.width, room)
+        lines = len(found) + 1 + calm + (lasting < len(found))  # a title for what lasts, and one for what is over
+        wide, share = finding_plan(self.size.width, room, lines) if found else (False, calm + 2)
         pair, table = self.query_one("#pair"), self.listing
         pair.styles.layout = "horizontal" if wide else "vertical"
         table.styles.width, table.styles.height = (share, "1fr") if wide else ("1fr", share)

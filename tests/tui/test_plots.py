@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddpmon.snapshot import Course, Floats, Ints, Series
+from ddpmon.snapshot import Course, Floats, Ints
 from ddpmon.tui.draw.courses import METRICS, rank_plots
 from ddpmon.tui.draw.decimation import decimate
 from ddpmon.tui.draw.heat import heat_lines
@@ -119,33 +119,6 @@ def test_of_more_steps_than_columns_the_median_and_the_range_are_drawn_and_no_sl
     assert "median and range" in alone[0]
     assert sum("*" in line for line in alone) == 1, "the median"
     assert sum(":" in line for line in alone) > 4, "the range"
-
-
-def test_of_means_of_several_steps_no_range_is_drawn() -> None:
-    """The range ended at 760 ms in older steps and at 900 ms in newer ones, as if the run had become less even."""
-    made = snapshot(Made(ranks=8))
-    assert made.series is not None
-    step = np.concatenate([np.arange(0.0, 4800.0, 16.0), np.arange(4800.0, 5200.0)])
-    step_ms = np.where(np.arange(len(step)) % 5 == 0, 900.0, 500.0)
-    other = np.full(len(step), 4.0)
-    series = Series(step, other, other, other, other, step_ms)
-
-    def drawn(looked_at: Series, width: int = 100, zoom: int = 0) -> tuple[str, list[str]]:
-        picture = ViewState(replace(made, series=looked_at, heat=None), COLOUR, zoom=zoom)
-        lines = text_of(plots_stacked(picture, -1, width, 12, lateness=False))
-        return lines[0], [line[GUTTER + 1 : -1] for line in lines[1:-1]]
-
-    name, rows = drawn(series)
-    assert ", median per 29 steps, range from step 4,800 " in name
-    empty = {" ", COLOUR.glyphs.grid}
-    reached = [any(line[column] not in empty for line in rows[:4]) for column in range(len(rows[0]))]
-    assert not any(reached[:83]), "of means of 16 steps"
-    assert all(reached[84:]), "of single steps"
-    single = replace(series, step=np.arange(float(len(step))))
-    assert ", median and range per 4 steps " in drawn(single)[0]
-    assert ", median and range per 2 steps " in drawn(series, zoom=300)[0], "of the steps in sight all are single"
-    hole = replace(single, step=single.step + np.where(np.arange(len(step)) > 200, 40.0, 0.0))
-    assert "median and range per" in drawn(hole)[0], "a hole makes no means"
 
 
 def test_a_course_that_ends_early_says_since_when_it_is_not_known() -> None:

@@ -150,7 +150,10 @@ def _between(x: Floats, y: Floats, place: Floats, columns: int) -> Floats:
 
 
 def _nearby(spacing: Floats) -> Floats:
-    """The usual spacing around each gap: old points are decimated, so it differs along the series."""
-    before, after = spacing.copy(), spacing.copy()
-    before[1:], after[:-1] = spacing[:-1], spacing[1:]
-    return np.asarray(np.minimum(before, after))
+    """The usual spacing around each gap: old points are decimated, so it differs along the series.
+
+    Behind the last of them it is theirs.
+    """
+    before, earlier, after = spacing.copy(), spacing.copy(), spacing.copy()
+    before[1:], earlier[2:], after[:-1] = spacing[:-1], spacing[:-2], spacing[1:]
+    return np.asarray(np.minimum(before, np.maximum(earlier, after)))

@@ -70,7 +70,7 @@ def legend(look: Look, width: int, scale: str, *, excess: bool = False) -> Line:
     """
     for form in _forms():
         line = _shades(look, form, excess=excess)
-        end = f"  {scale} ms" if form.has_unit else f" {scale}"
+        end = f" {scale} ms" if form.has_unit else f" {scale}"
         taken = sum(segment.cell_length for segment in line)
         if taken + len(end) <= width:
             return [*line, Segment(end.rjust(width - taken), look.dim)]

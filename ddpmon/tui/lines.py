@@ -14,7 +14,7 @@ Line = list[Segment]
 _UNITS = "%|[µm]?s|min|h|d|[KMGT]i?B|k?W|[MG]Hz|°C|(?:GPU|rank)-h"
 _WORDS = re.compile(rf"(?:`[^`]*`|(?<=\d) (?:{_UNITS})(?!\w)|\S)+")  # what `wrap` keeps together
 _CLAUSE_ENDS = re.compile(r"[;:] | \(")
-_LEADING = re.compile(r"(?: \([^)]*| (?:at|by|for|from|in|of|on|the|to|with))+ \S+$")  # and the sign that text is cut
+_LEADING = re.compile(r"(?: \([^)]*| (?:at|by|for|from|in|of|on|the|to|with))+$")
 _NOTHING = Style(reverse=True)  # of no text: what begins a line is never added to it
 cells_of = lru_cache(maxsize=16_384)(cell_len)  # a tick measures some 4,000 texts, most of which it has measured before
 
@@ -127,18 +127,17 @@ def clip_words(text: str, width: int, more: str = "…") -> str:
 
 
 def clip_clauses(text: str, width: int, more: str = "…") -> str:
-    """Text cut behind a whole clause, or before a bracket, where that fills half of `width`; else behind a whole word.
+    """Text cut behind a whole clause, before a bracket, or behind a whole word, where that fills half of `width`.
 
-    It never ends within a bracket, nor with a word that only leads to the next one. A word of more than half of
-    `width`, such as a path, is cut itself.
+    Else a word is cut, such as a path. It never ends within a bracket, nor with a word that only leads to the next one.
     """
     if cells_of(text) <= width:
         return text
     clauses = [text[: found.start()] for found in _CLAUSE_ENDS.finditer(text)][::-1]
-    whole = [f"{clause} {more}" for clause in clauses if clause.count("(") == clause.count(")")]
+    words = _LEADING.sub("", clip_words(text, width, more).removesuffix(f" {more}"))
+    whole = [f"{each} {more}" for each in (*clauses, words) if each.count("(") == each.count(")")]
     fitting = (each for each in whole if width // 2 <= cells_of(each) <= width)
-    words = next(fitting, "") or _LEADING.sub(f" {more}", clip_words(text, width, more))
-    return words if cells_of(words) >= width // 2 else clip(text, width, more)
+    return next(fitting, clip(text, width, more))
 
 
 def left(text: str, width: int, more: str = "…") -> str:

@@ -18,7 +18,7 @@ from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.place_table import place_lines
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.draw.verdict_lines import verdict_lines
-from ddpmon.tui.lines import wrap
+from ddpmon.tui.lines import clip_clauses, wrap
 from ddpmon.tui.view_state import ViewState
 from tests.report.test_lateness import timed
 from tests.tui.made_runs import HANG, Made, snapshot
@@ -140,6 +140,13 @@ def test_what_stands_between_the_reader_and_a_live_run_is_cut_behind_a_whole_cla
         assert not re.search(r" (at|of|the|which) …", line), line
     (line, *_) = text_of(notice_lines(ViewState(ended, COLOUR), 80))
     assert {"killed": "ended without a message …", "lost": "the run may go on …"}[state] in line
+
+
+def test_a_word_without_room_is_cut_behind_what_leads_to_it() -> None:
+    path = f"the report is in /tmp/{'a-folder' * 20}/report.html"
+    assert clip_clauses(path, 60) == f"{path[:59]}…"
+    assert clip_clauses("no store at all (as far as is known here)", 22) == "no store at all …"
+    assert clip_clauses("it has no store at 127.0.0.1:29480", 22) == "it has no store …"
 
 
 NOW_AND_THEN = Finding(

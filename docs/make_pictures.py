@@ -24,6 +24,7 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from picture_files import as_png, can_convert, simulated, with_cells
@@ -63,12 +64,18 @@ SESSION = ((6.0, "j"), (8.0, "k"), (10.0, "\r"), (15.0, "\x1b"), (17.0, "2"), (2
 
 async def overview() -> str:
     """The overview of 8 real ranks of which one is slow in backward, at step 200."""
-    with subprocess.Popen([sys.executable, *TRAINING]) as training:
+    with TemporaryDirectory() as folder, subprocess.Popen([sys.executable, *TRAINING], env=_alone(folder)) as training:
         app = WatchApp(Observer(None))
         async with app.run_test(size=(120, 34)) as pilot:
             while training.poll() is None and _step(app) < STEPS - 20:
                 await pilot.pause(1.0)
             return app.export_screenshot(title="ddpmon watch")
+
+
+def _alone(folder: str) -> dict[str, str]:
+    """The environment in which a run is announced in this folder, where no other run of this host is."""
+    os.environ["XDG_RUNTIME_DIR"] = folder
+    return dict(os.environ)
 
 
 async def view(picture: Picture, url: str) -> str:

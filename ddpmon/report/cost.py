@@ -52,14 +52,17 @@ def _losing(finding: Finding, world_size: int) -> int:
     return waiting if stops_job(finding) and isinstance(waiting, int) else world_size
 
 
-def together_words(hours: Sequence[float], unit: str) -> str:
+def together_words(hours: Sequence[float], unit: str, *, are_bounds: bool = False) -> str:
     """`at least 0.31, at most 0.50 GPU-h`: what several troubles cost together, which hold up the same steps in part.
 
     Where they do so in every step, the dearest costs all of it; where they never do, it is the sum. Empty below two.
+    Where `are_bounds`, since one of them began before what is on record, there is no most.
     """
     if len(hours) < 2:
         return ""
     least, most = hours_words(max(hours)), hours_words(sum(hours))
+    if are_bounds:
+        return f"at least {least} {unit}"
     return f"at least {least}, at most {most} {unit}" if least != most else f"{least} {unit}"
 
 

@@ -188,8 +188,10 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         a_day = f"{hours_words(lost_a_day(finding, run.world_size))} {unit} a day"
         often = f", {a_day}" if known(finding.cost_pct) and not ended else ""
         when = _span(finding, ended=ended)
-        yield f"lost: {who(finding)}", f"{hours_words(hours)} {unit}{when}{often}: {what(finding)}{cause}"
-    if together := together_words([hours for _, hours in lost], unit):
+        least = "at least " if finding.since_is_bound else ""
+        yield f"lost: {who(finding)}", f"{least}{hours_words(hours)} {unit}{when}{often}: {what(finding)}{cause}"
+    are_bounds = any(finding.since_is_bound for finding, _ in lost)
+    if together := together_words([hours for _, hours in lost], unit, are_bounds=are_bounds):
         yield "lost together", f"{together}; {OVERLAP}"
     waiting = math.inf if job.lost_to_waiting_pct is None else job.lost_to_waiting_pct
     if not is_standing_still(snapshot) and any((finding.cost_pct or 0.0) > waiting for finding, _ in lost):

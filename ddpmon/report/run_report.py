@@ -171,13 +171,8 @@ def together(report: RunReport) -> str:
 
 
 def when_words(event: Event) -> str:
-    """`since step 1,204; seen 2026-11-23 03:12:10 to 03:40:02`: a trouble is seen some steps after it begins.
-
-    The step is left out where the summary has it, perhaps as the last one before which it began.
-    """
+    """`3 times; seen 2026-11-23 03:12:10 to 03:40:02`: a trouble is seen some steps after it begins."""
     parts = [f"{event.times} times"] if event.times > 1 else []
-    if event.since_step is not None and f"step {event.since_step:,}" not in event.summary:
-        parts.append(f"since step {event.since_step:,}")
     if event.first_at is not None:
         end = "the end" if event.lasts or event.last_at is None else local_time(event.last_at)[11:]
         parts.append(f"seen {local_time(event.first_at)} to {end}")

@@ -153,10 +153,8 @@ def test_a_run_that_is_over_is_told_in_the_past_in_all_views(
     assert where in text_of(identity_lines(shown, ranks, 2, 160, LOOKS["colour"]))[0]
 
 
-def test_a_report_says_when_a_trouble_was_seen_and_its_onset_once() -> None:
+def test_a_report_says_when_a_trouble_was_seen_and_leaves_its_onset_to_the_summary() -> None:
     at = 1_790_000_000.0
     event = Event("straggler", "warning", "rank 5 is late", since_step=1204, first_at=at, last_at=at + 60, lasts=False)
-    assert when_words(event) == f"since step 1,204; seen {local_time(at)} to {local_time(at + 60)[11:]}"
+    assert when_words(event) == f"seen {local_time(at)} to {local_time(at + 60)[11:]}"
     assert when_words(replace(event, lasts=True)).endswith(" to the end")
-    before = replace(event, summary="rank 5 is late (since before step 1,204)")
-    assert "step" not in when_words(before), "it would say `since`"

@@ -148,6 +148,18 @@ def test_hours_have_their_unit_in_every_line() -> None:
     )
 
 
+def test_hours_lost_since_before_what_is_on_record_have_no_most() -> None:
+    made = snapshot(Made(straggler=5, gpu=True))
+    late, other = made.findings[0], replace(made.findings[0], id=9, ranks=(3,), since_step=400)
+    assert made.run is not None
+    for bound, words in ((False, "at least .*, at most .* GPU-h; "), (True, r"at least [\d.<]+ GPU-h; ")):
+        findings = (replace(late, since_is_bound=bound), other)
+        told = replace(made, run=replace(made.run, step_age_s=0.2), findings=findings)
+        pairs = {name: value for section in about(told) for name, value in section.pairs}
+        assert re.match(words, pairs["lost together"])
+        assert pairs["lost: rank 5"].startswith("at least ") == bound
+
+
 @pytest.mark.parametrize("waiting_pct", [0.0, 18.0, 30.0, None])
 def test_a_loss_above_what_is_lost_to_waiting_is_explained(waiting_pct: float | None) -> None:
     made = snapshot(Made(straggler=5, gpu=True))

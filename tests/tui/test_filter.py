@@ -182,6 +182,14 @@ def test_a_host_may_be_called_as_the_heat_map_calls_it(wanted: str) -> None:
     assert "'n9'" in complaint(shown, "n9")
 
 
+def test_a_finding_that_is_over_is_found_by_what_the_screen_calls_it() -> None:
+    """`lost` found no finding of ranks that had come back, though the list said `lost`."""
+    gone = next(each for each in RUN.findings if each.kind == "rank_lost")
+    back = replace(RUN, findings=(replace(gone, ranks=(0,), cleared_at_step=900),))
+    assert [each.kind for each in fitting_findings(back, "lost")] == ["rank_lost"]
+    assert fitting_findings(back, "failed") == ()
+
+
 def test_hosts_and_findings_follow_the_same_filter() -> None:
     kinds = {wanted: [each.kind for each in fitting_findings(RUN, wanted)] for wanted in ("", "late>30", "node0", "6")}
     assert "job_slower" in kinds[""]

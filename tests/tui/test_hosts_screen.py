@@ -98,6 +98,17 @@ def test_a_click_on_the_row_of_a_gpu_chooses_its_rank_and_a_double_click_opens_i
     watch(Fixed(ONE), act, (80, 16))
 
 
+def test_a_double_click_below_the_list_of_hosts_opens_the_host_in_full() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("3 hosts")
+        await watched.press("3")
+        await watched.until_shown("─ GPUs")
+        await watched.pilot.click("#chosen", offset=(20, 4), times=2)
+        await watched.until(lambda: isinstance(watched.app.screen, HostScreen))
+
+    watch(Fixed(MANY), act, (160, 50))
+
+
 def test_a_host_that_comes_later_turns_the_page_into_a_table() -> None:
     source = Fixed(replace(MANY, nodes=()))
 

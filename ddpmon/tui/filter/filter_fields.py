@@ -62,8 +62,9 @@ class TextField:
 
 
 def finding_words(finding: Finding) -> tuple[str, ...]:
-    """What a finding is called in a filter: by its kind, and by what the screen says of ranks that restarted alone."""
-    return (finding.kind, RESTARTED) if RESTARTED in finding.evidence else (finding.kind,)
+    """What a finding is called in a filter: its kind, and what the screen says of ranks: lost, failed, restarted."""
+    names = dict.fromkeys((finding.kind, finding.kind.removeprefix("rank_")))
+    return (*names, RESTARTED) if RESTARTED in finding.evidence else (*names,)
 
 
 def _column(key: str) -> Callable[[Ranks], Floats]:

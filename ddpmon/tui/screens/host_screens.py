@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
@@ -185,6 +186,12 @@ class HostsScreen(HostReading):
     def on_linked_text_opened(self, message: LinkedText.Opened) -> None:
         """Open a rank of the only host."""
         self.dashboard.links.open_rank(message.rank)
+
+    def on_click(self, event: events.Click) -> None:
+        """A double click on what stands below the table opens the host in full, where its GPUs have a cursor."""
+        number = self.table.chosen
+        if self.panel_at(event) == "chosen" and event.chain == 2 and number is not None:
+            self.app.push_screen(HostScreen(number))
 
     def on_host_table_opened(self, message: HostTable.Opened) -> None:
         """Open a host in full."""

@@ -126,9 +126,9 @@ def test_a_watcher_that_comes_late_sees_the_whole_run_at_once(monkeypatch: pytes
         late.close()
     assert at_once is not None
     assert at_once.step[0] == 0
-    assert at_once.step[-1] > 300
+    assert snapshot.ranks is not None
+    assert at_once.step[-1] > int(snapshot.ranks.step.min()) - 20, "what the rank that is behind has told of"
     gaps = np.diff(at_once.step.astype(int))  # of a long run every second old step is kept, or fourth
-    assert gaps[-1] == 1
     assert not np.any(gaps & (gaps - 1))
     assert np.all(np.diff(gaps) <= 0), "no step is left out between what is remembered and what is news"
     assert snapshot.coverage is not None

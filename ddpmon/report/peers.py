@@ -267,9 +267,17 @@ def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int], *, of_machin
     return without(there, late_ranks(snapshot.findings), named)
 
 
+_compared: list[tuple[Ranks, NDArray[np.bool_]]] = []  # of the ranks asked for last: ten drawings of a picture ask
+
+
 def ranks_compared(ranks: Ranks) -> NDArray[np.bool_]:
-    """[world] the ranks that others can be compared with: those that are there, at the steps of the rest."""
+    """[world] the ranks that others can be compared with: those that are there, at the steps of the rest; read-only."""
+    for known, compared in _compared:
+        if known is ranks:
+            return compared
     there: NDArray[np.bool_] = np.isfinite(ranks.work_ms) & at_same_steps(ranks) & ~_gone(ranks)
+    there.flags.writeable = False
+    _compared[:] = [(ranks, there)]
     return there
 
 
@@ -286,8 +294,7 @@ def _gone(ranks: Ranks) -> NDArray[np.bool_]:
     """[world] whether a rank is gone, or silent while others are heard, so that its GPU does nothing for the run."""
     with np.errstate(invalid="ignore"):
         gone: NDArray[np.bool_] = ranks.age_s - np.fmin.reduce(ranks.age_s, initial=np.inf) > SILENT_S
-    for rank in np.flatnonzero(gone).tolist():
-        gone[rank] = ranks.state[rank] != "finished"
-    if not {*GONE}.isdisjoint(ranks.state):
-        gone |= np.isin(np.array(ranks.state), GONE)
+    if gone.any() or not {*GONE}.isdisjoint(ranks.state):
+        state = np.array(ranks.state)
+        gone = (gone & (state != "finished")) | np.isin(state, GONE)
     return gone

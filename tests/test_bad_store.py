@@ -24,6 +24,7 @@ from tests import ranks
 from tests.made_frames import RUN_ID
 from tests.made_store import MadeStore, delete_keys
 from tests.store.half_open import visited
+from tests.store.served import ALONE
 
 
 @pytest.fixture(autouse=True)
@@ -310,7 +311,8 @@ def stranger(greets: bytes) -> Iterator[int]:
         yield port
 
 
-def test_a_run_that_goes_before_a_rank_was_heard_of_is_not_said_to_have_finished(store: MadeStore) -> None:
+def test_a_run_that_goes_before_a_rank_was_heard_of_is_not_said_to_have_finished() -> None:
+    store = MadeStore(address=ALONE)
     store.describe()
     store.name(RUN_ID)
     for rank in range(store.ranks):

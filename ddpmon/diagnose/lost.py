@@ -95,11 +95,12 @@ class LostRule:
         if {rank for alert in said for rank in alert.ranks}.issuperset(lost.tolist()):
             return []
         outlived = _are_outlived(tick, lost)
+        if any(alert.kind == "rank_failed" for alert in said):
+            lost, outlived = lost[outlived], outlived[outlived]
         self._outlived = set(lost[outlived].tolist())
         own_steps = _counted_by_the_run(tick)
         self._begin(tick, lost, own_steps)
-        follows = any(alert.kind == "rank_failed" for alert in said)
-        groups = (lost[~outlived & (not follows)], False), (lost[outlived], True)
+        groups = (lost[~outlived], False), (lost[outlived], True)
         return [self._lasting(ranks, own_steps, others_go_on=go_on) for ranks, go_on in groups if len(ranks)]
 
     def begin_again(self) -> None:

@@ -36,6 +36,23 @@ def test_a_rank_that_said_goodbye_is_not_lost() -> None:
     assert [finding.kind for finding in judge(run, run.ages(100.0))] == ["rank_failed"]
 
 
+def test_ranks_that_fall_silent_after_a_failure_follow_from_it_and_are_not_said_to_be_back() -> None:
+    """torchrun ended rank 2 before its last frame, and a second critical finding sent people after it."""
+    job = MadeJob(healthy_phases(4, 300))
+    run, judge = Run(run_info(4)), Judge()
+    kinds = set[str]()
+    for tick in range(40):
+        for rank in range(4):
+            if tick < 10 or (rank != 2 and tick == 10):
+                state = "failed" if tick == 10 else "running"
+                columns_of = job.columns(rank, 10 * tick, 10 * tick + 10)
+                run.add_rank(rank_frame(rank, tick, columns_of, state=state), float(tick))
+        run.settle(float(tick))
+        kinds = {alert.kind for alert in judge(run, run.ages(float(tick)))}
+    assert kinds == {"rank_failed"}
+    assert judge.pending == ()
+
+
 def test_a_rank_never_heard_of_is_not_lost() -> None:
     run, judge = Run(run_info(2)), Judge()
     run.add_rank(rank_frame(0, 1, columns([0], {"duration": [1.0]})), 0.0)

@@ -28,7 +28,7 @@ def test_the_run_says_what_the_dashboard_takes(size: tuple[int, int]) -> None:
 
 
 def _said(watched: Watched) -> re.Match[str] | None:
-    return re.search(r"dashboard +\d+\.\d % of a core over [\d.]+ \w+, (\d+) MB", watched.text())
+    return re.search(r"dashboard +\d+\.\d % of a core over [\d.]+ (?:s|min|h), (\d+) MB", watched.text())
 
 
 def test_the_link_of_a_store_that_does_not_answer_is_not_called_live() -> None:

@@ -16,7 +16,7 @@ _FILTER = "Show only what fits, such as 'late>10 host=node1'; docs/screen.md exp
 
 
 class _Option(click.Option):
-    """An option that the environment may set: a wrong value is told of whichever of both has set it."""
+    """An option that the environment may set; an error names the variable where the value is the variable's."""
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
         """The name of the variable where the value is the variable's, else that of the option."""

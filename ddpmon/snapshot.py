@@ -390,7 +390,7 @@ class Snapshot:
     replay: ReplayView | None = None  # of a moment of the past
     findings_now: tuple[Finding, ...] = ()  # of a live run, while a moment of its past is shown
     own_host: str = ""  # the run's name for the host that its reader is on; empty where it is read elsewhere
-    reached: Finding | None = None  # of a moment of the past to which the reader has gone because this one begins there
+    reached: Finding | None = None  # what begins at the moment of the past that the keys `n` and `N` went to
     told: str = ""  # a sentence for the reader of the screen, such as where a report was written
 
 

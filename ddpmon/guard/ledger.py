@@ -76,9 +76,8 @@ class Ledger:
         self._policy = policy
         self._budget = Budget(policy, now)
         self._absent: dict[str, _Absence] = {}
-        self._unexplained: dict[
-            tuple[int, ...], float
-        ] = {}  # id, or ranks, of a lateness whose cause may still come -> since
+        # The id, or the ranks, of a lateness whose cause may still come -> since when it waits for that.
+        self._unexplained: dict[tuple[int, ...], float] = {}
         self._last_word = now
         self._steps, self._step = 0, -1  # made while this guard looked, and the newest
         self._withheld = 0

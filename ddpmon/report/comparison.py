@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.report.peers import ranks_compared
+from ddpmon.report.peers import possible_others
 from ddpmon.report.verdicts import late_ranks
 from ddpmon.run.medians import lateness_beside
 from ddpmon.schema import PHASES
@@ -21,7 +21,7 @@ def excesses(snapshot: Snapshot, ranks: Ranks, column: str) -> Floats:
     Ranks that others cannot be compared with have none, and are none of the others.
     """
     late = np.isin(np.arange(len(ranks)), late_ranks(snapshot.findings))
-    values = np.where(ranks_compared(ranks), ranks.column(column), np.nan)
+    values = np.where(possible_others(ranks), ranks.column(column), np.nan)
     found: Floats = lateness_beside(values[:, None], late).late[:, 0]
     return found
 

@@ -261,7 +261,7 @@ def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int], *, of_machin
     The readings `of_machine` are compared with those of ranks that no finding names at all, such as for their memory.
     Where all that are left are named or late, they are the others. Where nobody is left, there are none.
     """
-    there = np.flatnonzero(ranks_compared(ranks))
+    there = np.flatnonzero(possible_others(ranks))
     there = there[~np.isin(there, list(who))]
     named = marked_ranks(snapshot.findings) if of_machine else ()
     return without(there, late_ranks(snapshot.findings), named)
@@ -270,7 +270,7 @@ def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int], *, of_machin
 _compared: list[tuple[Ranks, NDArray[np.bool_]]] = []  # of the ranks asked for last: ten drawings of a picture ask
 
 
-def ranks_compared(ranks: Ranks) -> NDArray[np.bool_]:
+def possible_others(ranks: Ranks) -> NDArray[np.bool_]:
     """[world] the ranks that others can be compared with: those that are there, at the steps of the rest; read-only."""
     for known, compared in _compared:
         if known is ranks:

@@ -122,7 +122,7 @@ def notice(picture: ViewState) -> str:
 
 
 def _reached(finding: Finding | None) -> str:
-    """To which finding the reader has gone: `rank 42: late +159 ms, backward, since step 60`."""
+    """The finding that the keys `n` and `N` went to: `rank 42: late +159 ms, backward, since step 60`."""
     if finding is None:
         return ""
     began = "before" if finding.since_is_bound else "since"

@@ -130,6 +130,15 @@ def _busbw(run: Run, transfer_ms: float) -> float:
     return run.bucket_bytes() / (transfer_ms / 1e3) * 2 * (n - 1) / n / 1e9 if transfer_ms > 0 else math.nan
 
 
+def _lateness(late_ms: Floats, lost: Ints, goes_on: NDArray[np.bool_]) -> Floats:
+    """[world] the lateness; unknown of ranks that are lost while others go on."""
+    shown, others = late_ms.copy(), goes_on.copy()
+    others[lost] = False
+    if others.any():
+        shown[lost] = np.nan
+    return shown
+
+
 def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | None = None) -> Ranks:
     """Per-rank columns; durations are medians of the rank's own last 20 steps.
 
@@ -150,10 +159,6 @@ def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | No
     work_ms, alone = work.work_ms.copy(), np.flatnonzero(np.isnan(work.work_ms))
     if alone.size:
         work_ms[alone] = run.recent.work(alone)
-    late_ms, goes_on = work.late_ms.copy(), ~latest.ended
-    goes_on[lost] = False
-    if goes_on.any():
-        late_ms[lost] = np.nan
     return Ranks(
         host=places.host,
         state=tuple(state),
@@ -174,7 +179,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | No
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
         allreduce_ms=recent["allreduce"],
-        lateness_ms=late_ms,
+        lateness_ms=_lateness(work.late_ms, lost, ~latest.ended),
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],

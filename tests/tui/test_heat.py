@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -332,28 +331,6 @@ def test_hosts_fill_the_lines_that_there_are() -> None:
     assert bands.labels[:3] == ("n0", "n5", "n10")
 
 
-def test_the_axes_are_named_before_the_legend_is_long() -> None:
-    """Beside two compared ranks in 160 columns are 78 cells; `rank x worst of 4 steps` was not understood."""
-    title = text_of(heat_lines(ViewState(snapshot(Made(ranks=8)), COLOUR), 78, 12))[0]
-    assert "lateness, rank x step, the worst of 9 steps a cell ─ ■5 ■10 ■20 ■50 ■100 % " in title
-
-
-@pytest.mark.parametrize(
-    ("ranks", "steps", "said"),
-    [
-        (8, 400, "lateness, rank x step, worst of 6 steps "),
-        (64, 400, "lateness, host x step, worst of 6 steps "),
-        (8, 60, "rank x step ─"),
-    ],
-)
-def test_the_title_says_at_every_width_how_many_steps_a_cell_shows(ranks: int, steps: int, said: str) -> None:
-    made = snapshot(Made(ranks=ranks, straggler=5))
-    assert made.heat is not None
-    few = slice(-steps, None)
-    heat = replace(made.heat, step=made.heat.step[few], values=made.heat.values[:, few], base_ms=made.heat.base_ms[few])
-    assert said in text_of(heat_lines(ViewState(replace(made, heat=heat), COLOUR), 80, 12))[0]
-
-
 def test_what_is_not_known_is_parted_from_what_is() -> None:
     made = snapshot(Made(straggler=5))
     assert made.heat is not None
@@ -388,17 +365,3 @@ def test_the_colour_of_a_cell_is_the_same_at_every_zoom() -> None:
         assert heat is not None
         levels.append(quantise(heat, 100, bands).levels[0, -1])
     assert levels == [4, 4], "50 % above the median of all steps on record"
-
-
-@pytest.mark.parametrize(
-    ("width", "stops"), [(39, (5, 20, 100)), (36, (5, 100)), (54, STOPS), (72, STOPS), (80, STOPS)]
-)
-def test_a_narrow_map_has_a_brief_legend(width: int, stops: Sequence[int]) -> None:
-    """Beside two compared ranks in 120 columns are 39 cells, and the title left the legend out."""
-    made = snapshot(Made(ranks=8, straggler=5))
-    assert made.heat is not None
-    few = slice(-width * 3, None)
-    heat = replace(made.heat, step=made.heat.step[few], values=made.heat.values[:, few], base_ms=made.heat.base_ms[few])
-    title = text_of(heat_lines(ViewState(replace(made, heat=heat), COLOUR), width, 10))[0]
-    assert "".join(f"{COLOUR.glyphs.swatch}{stop} " for stop in stops) in title
-    assert re.search(r"lateness, .*worst of \d ", title)

@@ -1,0 +1,56 @@
+"""The title of the heat-map at every width: what the axes are, how many steps a cell shows, and the legend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from ddpmon.snapshot import Snapshot
+from ddpmon.tui.draw.grid import STOPS
+from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.view_state import ViewState
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
+
+COLOUR = LOOKS["colour"]
+
+
+def last_steps(made: Snapshot, steps: int) -> Snapshot:
+    """The run with so many steps in its heat-map."""
+    assert made.heat is not None
+    few = slice(-steps, None)
+    heat = replace(made.heat, step=made.heat.step[few], values=made.heat.values[:, few], base_ms=made.heat.base_ms[few])
+    return replace(made, heat=heat)
+
+
+def test_the_axes_are_named_before_the_legend_is_long() -> None:
+    """Beside two compared ranks in 160 columns are 78 cells; `rank x worst of 4 steps` was not understood."""
+    title = text_of(heat_lines(ViewState(snapshot(Made(ranks=8)), COLOUR), 78, 12))[0]
+    assert "lateness, rank x step, the worst of 9 steps a cell ─ ■5 ■10 ■20 ■50 ■100 % " in title
+
+
+@pytest.mark.parametrize(
+    ("ranks", "steps", "said"),
+    [
+        (8, 400, "lateness, rank x step, worst of 6 steps "),
+        (64, 400, "lateness, host x step, worst of 6 steps "),
+        (8, 60, "rank x step ─"),
+    ],
+)
+def test_the_title_says_at_every_width_how_many_steps_a_cell_shows(ranks: int, steps: int, said: str) -> None:
+    made = snapshot(Made(ranks=ranks, straggler=5))
+    assert said in text_of(heat_lines(ViewState(last_steps(made, steps), COLOUR), 80, 12))[0]
+
+
+@pytest.mark.parametrize(
+    ("width", "stops"), [(39, (5, 20, 100)), (36, (5, 100)), (54, STOPS), (72, STOPS), (80, STOPS)]
+)
+def test_a_narrow_map_has_a_brief_legend(width: int, stops: Sequence[int]) -> None:
+    """Beside two compared ranks in 120 columns are 39 cells, and the title left the legend out."""
+    made = snapshot(Made(ranks=8, straggler=5))
+    title = text_of(heat_lines(ViewState(last_steps(made, width * 3), COLOUR), width, 10))[0]
+    assert "".join(f"{COLOUR.glyphs.swatch}{stop} " for stop in stops) in title
+    assert re.search(r"lateness, .*worst of \d ", title)

@@ -117,6 +117,11 @@ class Feed:
         self.is_complete = False
 
     @property
+    def has_turns(self) -> bool:
+        """Whether the run has so many ranks that only some ticks read all of them."""
+        return self._pace is not None
+
+    @property
     def all_read_since(self) -> float:
         """The time since which every rank has been read, on the monotonic clock; -inf before all were read once."""
         return float(self._asked_at.min())

@@ -23,7 +23,7 @@ from ddpmon.watcher.picture import Moment, take_picture
 from ddpmon.watcher.tap import Tap, Tick
 from ddpmon.watcher.way import Way
 
-_TRIMS_EVERY = 10  # ticks, so that the 3 ms of a call at 4,096 ranks are 0.03 % of a core. Chosen, not measured.
+_TRIMS_EVERY = 10  # snapshots, unless many ranks are read in turns: their tables are large. Chosen, not measured.
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Observer:
         self._judged: Feed | None = None  # the one that the judge knows
         self._alerts: tuple[Alert, ...] = ()
         self._findings: tuple[Finding, ...] = ()
-        self._ticks = 0
+        self._builds = 0  # of ticks
         self._last = _Built(Snapshot(self._link.state, 0.0, 0.0), None, None, self.metric)
         self._answered_at = 0.0  # when the store last answered, on the monotonic clock
 
@@ -93,10 +93,15 @@ class Observer:
             self._take(self._judge.conclude(link.feed.run, self._alerts))
         if self._tap is not None and link.feed is not None:
             self._tap.tick(link.feed.run, self._told(link.feed, is_settled=is_settled))
-        self._ticks += 1
-        if self._ticks % _TRIMS_EVERY == 0:
+        return (self._repeated_snapshot() if has_read else None) or self._next_snapshot()
+
+    def _next_snapshot(self) -> Snapshot:
+        """Another snapshot; now and then what reading, judging and building took is returned to the system."""
+        built, feed = self.rebuild(), self._link.feed
+        self._builds += 1
+        if self._builds % _TRIMS_EVERY == 0 or (feed is not None and feed.has_turns):
             return_free_memory()
-        return (self._repeated_snapshot() if has_read else None) or self.rebuild()
+        return built
 
     def rebuild(self) -> Snapshot:
         """Build a snapshot of what is known, without reading."""

@@ -8,7 +8,8 @@ resident memory, bytes written to the terminal, seconds to the first data. Then 
 process (or with --redis of a redis-server of our own) and of the publishing processes, what was published, frames that
 could not be sent in time. With --writer-life the rank that writes for a host dies as its writer every so many seconds,
 and another takes over two seconds later; the oldest frame that any tick saw, and every finding, are printed as well.
-With --views every view is opened in turn, for as long, and what the whole process takes in it is printed as well.
+With --views every view is opened in turn, for as long, and what the whole process takes in it is printed as well: its
+memory as the median and the most of looks three times a second.
 CPU times are the median and the lower quartile over ticks; others may use this machine too.
 """
 
@@ -34,6 +35,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -45,6 +47,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SIZE = (160, 50)
 PARTS = ("read", "decode", "take", "judge", "freeze", "rest")
 _SETTLED_S, _OPENED_S = 12.0, 3.0
+_SAMPLED_S = 0.3  # between two looks at the memory of a view: a turn takes 0.1 to 0.2 s, so that some fall into one
 _FIRST_DATA_S = 180.0
 
 
@@ -166,7 +169,8 @@ def _measure(ranks: int, options: argparse.Namespace, redis: tuple[str, psutil.P
         account = run.stdout.read().strip().splitlines()[-1]
     _print(ranks, said, alone, account, more=bool(options.writer_life))
     for view, (share, kb_s, mb) in said["views"].items():
-        print(f"       {view:<10}{share:5.1f} % of a core, {kb_s:5.1f} kB/s, {mb:4.0f} MB", flush=True)
+        memory = f"{median(mb):4.0f} MB, at most {max(mb):.0f}"
+        print(f"       {view:<10}{share:5.1f} % of a core, {kb_s:5.1f} kB/s, {memory}", flush=True)
 
 
 def _listener(port: int) -> psutil.Process:
@@ -217,16 +221,18 @@ def _watched(url: str, seconds: float, host: psutil.Process, *, views: bool) -> 
     return said | {"host_cpu": spent[1] / seconds * 100, "host_rss": host.memory_info().rss}
 
 
-def _views(screen: int, process: psutil.Process, seconds: float) -> dict[str, tuple[float, float, float]]:
-    """Of each view percent of a core, of the whole process, kB a second to the terminal, and MB resident after it."""
+def _views(screen: int, process: psutil.Process, seconds: float) -> dict[str, tuple[float, float, list[float]]]:
+    """Of each view percent of a core, of the whole process, kB a second to the terminal, and resident MB over time."""
     found = {}
     for view, (keys, _) in VIEWS.items():
         os.write(screen, keys.encode())
         _reading(screen, _OPENED_S)
-        before = _cpu([process])
-        written = _reading(screen, seconds)
+        before, written, resident = _cpu([process]), 0, []
+        for _ in range(round(seconds / _SAMPLED_S)):
+            written += _reading(screen, _SAMPLED_S)
+            resident.append(process.memory_info().rss / (1 << 20))
         share = (_cpu([process]) - before) / seconds * 100
-        found[view] = share, written / seconds / 1e3, process.memory_info().rss / (1 << 20)
+        found[view] = share, written / seconds / 1e3, resident
     return found
 
 

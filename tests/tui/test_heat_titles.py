@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.draw.grid import STOPS
-from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.draw.heat import Cursor, heat_lines
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
@@ -54,3 +55,16 @@ def test_a_narrow_map_has_a_brief_legend(width: int, stops: Sequence[int]) -> No
     title = text_of(heat_lines(ViewState(last_steps(made, width * 3), COLOUR), width, 10))[0]
     assert "".join(f"{COLOUR.glyphs.swatch}{stop} " for stop in stops) in title
     assert re.search(r"lateness, .*worst of \d ", title)
+
+
+@pytest.mark.parametrize("behind", [0, 100, 150])
+def test_the_cursor_crosses_every_row_of_which_nothing_is_known(behind: int) -> None:
+    """Such a host in a map of few hosts had two lines, one of them without a cell: the cursor ended the dashboard."""
+    made = snapshot(Made(ranks=64, per_node=8))
+    assert made.heat is not None
+    values = made.heat.values.copy()
+    values[16:24] = np.nan
+    shown = ViewState(replace(made, heat=replace(made.heat, values=values)), COLOUR)
+    lines = text_of(heat_lines(shown, 160, 19, cursor=Cursor(2, behind)))
+    assert [COLOUR.glyphs.here in line for line in lines[1:6]] == [False, False, False, False, True]
+    assert "known in these steps" in lines[5]

@@ -92,17 +92,16 @@ def ranks_lines(picture: ViewState, ranks: Sequence[int], width: int, height: in
 def lines_of_bands(heat: Heat, bands: Bands, height: int) -> list[int]:
     """Lines that each band takes in a panel of this height: one, several of few ranks, two bands may share a line.
 
-    A rank of which nothing is known takes one that says so, and leaves its others to those that are known.
+    A band of which nothing is known takes one that says so, and leaves its others to those that are known.
     """
     count = len(bands.starts)
-    unknown = np.zeros(count, np.bool_)
-    if not bands.folded:
-        unknown |= np.isnan(heat.values[bands.order]).all(axis=1)
+    if bands.halves:
+        return [1] * count
+    unknown = np.logical_and.reduceat(np.isnan(heat.values[bands.order]).all(axis=1), bands.starts)
     nothing = int(unknown.sum())
     known = max(count - nothing, 1)
     room = min(height - FRAME, count * TALLEST) - nothing
-    tall = 1 if bands.halves else max(1, room // known)
-    return [1 if each else tall for each in unknown.tolist()]
+    return [1 if each else max(1, room // known) for each in unknown.tolist()]
 
 
 def is_known(picture: ViewState) -> bool:
@@ -247,8 +246,8 @@ NOT_KNOWN = "not known in these steps"
 def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
     """One band in one line or several, with a thin gap above it; the first says what is not known."""
     row = grid.levels[band]
-    below = [[]] if (row == MISSING).all() else [_whole(row, "█", look)]
-    return [_whole(row, look.glyphs.block, look, says=True), *(below * (lines_of[band] - 1))]
+    below = _whole(row, "█", look)
+    return [_whole(row, look.glyphs.block, look, says=True), *([below] * (lines_of[band] - 1))]
 
 
 def _whole(row: Levels, block: str, look: Look, *, says: bool = False) -> Line:

@@ -51,6 +51,7 @@ VIEWS: dict[str, tuple[str, ...]] = {  # the keys that open it from the overview
 _SHEET_COLUMNS = 200  # of the sizes on a sheet, together: its letters can be read where it is shown 1,600 pixels wide
 _MANY_RANKS = 1000  # runs of so many have workers of their own: two of them keep two cores busy
 _WORKERS_MANY, _WORKERS_FEW = 2, 3
+_TOLD_S = 1.5  # within the first second every simulated rank has told what it remembers
 _EVIDENCE_S = 30.0
 _LIMIT_S = 150.0  # for what a case is about
 _SILENT_S = 12.0  # after a rank's last word it counts as lost within 10 s
@@ -137,6 +138,7 @@ def draw(order: Order) -> str:
 
 
 async def _draw(order: Order, case: Case, run: Simulation, held: socket.socket) -> str:
+    await asyncio.sleep(_TOLD_S)
     app = WatchApp(Observer(run.url), case.look)
     async with app.run_test(size=order.sizes[0]) as pilot:
         is_told = await _until(pilot, lambda: case.is_told(app.picture.snapshot))

@@ -14,7 +14,7 @@ from ddpmon.parts import MAX_RANKS
 SCENARIOS = ("healthy", "straggler", "intermittent", "slow-node", "hang", "churn", "clash", "memory", "mixed")
 NEEDS_HOSTS = ("slow-node", "mixed")
 BLOCK = 32  # steps made at a time
-RECENT = 256  # steps that a history frame holds whole
+RECENT = 256  # steps that a history frame holds whole at least
 SHARES = {"input": 0.05, "forward": 0.32, "backward": 0.56, "optimizer": 0.04, "other": 0.03}  # of a step's work
 WORK_SHARE = 0.9  # of a step; the rest is the transfer that nobody hides
 SAMPLES = 32.0

@@ -15,7 +15,7 @@ from ddpmon.host_frames import RankRow
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Nic, Pressure, Process, ProcessFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
 from ddpmon.schema import HANDED_S, HistoryFrame, NodeFrame, RankFrame, StepColumns
-from ddpmon.simulate.plan import GRADIENT_BYTES, LEAK_WINDOW_S, RECENT, SHARES, Plan, host_name
+from ddpmon.simulate.plan import BLOCK, GRADIENT_BYTES, LEAK_WINDOW_S, RECENT, SHARES, Plan, host_name
 from ddpmon.simulate.scenarios import F32, I64, Scenario
 from ddpmon.simulate.timeline import WINDOW_S, Timeline
 
@@ -147,9 +147,12 @@ class Frames:
         return int(np.searchsorted(self._timeline.step[: self._done], born)), born
 
     def histories(self, places: I64, seconds: float) -> Iterator[HistoryFrame]:
-        """What the ranks at these places remember; of those that have come back only the recent steps."""
+        """What the ranks at these places remember; of those that have come back only the recent steps.
+
+        The recent steps reach back to the decimated past, which grows by whole blocks, unless steps are very short.
+        """
         line, done, older = self._timeline, self._done, self._timeline.older
-        first = max(0, done - RECENT)
+        first = max(0, done - RECENT - 2 * BLOCK)
         recent, past = _Blobs(line.columns, places, first, done), _Blobs(older.columns, places, 0, len(older.step))
         lives, since, away = self._scenario.lives(self._plan, seconds)
         for i, rank in enumerate(self._own[places].tolist()):

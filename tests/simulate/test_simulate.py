@@ -175,7 +175,7 @@ def test_the_whole_history_of_an_old_run_is_there_at_once(monkeypatch: pytest.Mo
     steps = snapshot.series.step
     assert steps[0] == 0
     assert steps[-1] >= plan.first_step == 14400
-    assert np.diff(steps).max() <= 2 * 64
+    assert np.diff(steps).max() <= 64
     assert snapshot.series.loss[0] > 3 * snapshot.series.loss[-1]
     assert snapshot.series.throughput[1:-1] == pytest.approx(16 * 32 / 0.25, rel=0.1)
     assert (snapshot.run.elapsed_s or 0) > 3590
@@ -200,7 +200,7 @@ def test_frames_and_histories_stay_bounded_as_the_run_goes_on() -> None:
     assert decode("", memory.data[node_key(RUN, 0)], NodeFrame).seq == 116
     assert all(len(value) < 40_000 for value in memory.data.values())
     history = decode("", memory.data[history_key(RUN, 3)], HistoryFrame)
-    assert (len(history.recent), len(history.older) <= 256) == (256, True)
+    assert (len(history.recent), len(history.older) <= 256) == (256 + 2 * 32, True)
     assert history.older.stride >= 32
 
 

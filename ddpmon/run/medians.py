@@ -189,19 +189,19 @@ def lateness_beside(work: Array, late_ranks: NDArray[np.bool_]) -> Lateness:
     These are the ranks that no finding calls late: `late_ranks` [ranks] are True. Else two late ranks of four would be
     what the healthy ones are compared with. Each of several such ranks is measured from the median of all of them, as
     the late ones are: without its own work, two slower ones of three would be later than the rank that a finding names.
-    One that is alone is compared with all ranks.
+    One that is alone in a step is compared with all ranks.
     """
     calm = ~late_ranks
     if calm.all() or not calm.any():
         others = peers(work)
         return Lateness(others.lateness(work), others.middle)
     beside = work[calm]
-    if len(beside) > 1:
-        middle = row_medians(beside.T)
-        return Lateness(work - middle, middle)
-    late: Array = work - beside[0]
-    late[calm] = peers(work).lateness(work)[calm]
-    return Lateness(late, beside[0])
+    middle = row_medians(beside.T)
+    late: Array = work - middle
+    alone = np.flatnonzero(np.count_nonzero(~np.isnan(beside), axis=0) == 1)
+    if alone.size:
+        late[np.ix_(calm, alone)] = peers(work[:, alone]).lateness(work[:, alone])[calm]
+    return Lateness(late, middle)
 
 
 def _peers(values: Array, known: int, *, is_lower: bool) -> tuple[Array, Array, Array, Array]:

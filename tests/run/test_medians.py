@@ -50,3 +50,11 @@ def test_of_three_that_are_not_late_the_slower_two_are_not_later_than_the_late_o
     found = lateness_beside(work, np.array([False, False, True, False]))
     assert found.late[:, 0].tolist() == [4.0, 0.0, 75.0, -84.0]
     assert found.middle.tolist() == [539.0]
+
+
+def test_a_calm_rank_beside_which_others_are_unknown_is_compared_with_the_late_one() -> None:
+    """Of two ranks that can be compared the other one had a lateness of 0 in every step."""
+    work = np.array([[100.0, 460.0, 100.0], [230.0, 230.0, 230.0], [np.nan] * 3, [np.nan, np.nan, 110.0]])
+    found = lateness_beside(work, np.array([False, True, False, False]))
+    np.testing.assert_allclose(found.late[:2], [[-130, 230, -5], [130, -230, 125]])
+    np.testing.assert_allclose(found.middle, [100, 460, 105])

@@ -217,7 +217,8 @@ class WatchApp(OrderedKeys):
     def redraw(self) -> None:
         """Draw what is shown now, as the reader wants it now."""
         frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at
-        self._whole = furthest(self._whole, shown := steady(self.picture.snapshot, self.shown))
+        shown = steady(self.picture.snapshot, self.shown) if frozen is None else self.shown
+        self._whole = furthest(self._whole, shown)
         shared = (self._interval, self._wanted, self._whole, self.links.marked, self.links.zoom)
         self.picture = ViewState(shown, self._look, self._stuck(), frozen, *shared)
         views = (screen for screen in reversed(self.screen_stack) if isinstance(screen, BaseScreen))
@@ -305,8 +306,7 @@ class WatchApp(OrderedKeys):
         if self._travel is None:
             self.habits.ask_what_to_write()
         else:
-            frozen = None if self._frozen_at is None else self.shown
-            self._travel.ask(Request("write", shown=frozen))
+            self._travel.ask(Request("write", shown=None if self._frozen_at is None else self.shown))
             self._reader.refocus()
 
     def action_travel_to(self, end: Move) -> None:

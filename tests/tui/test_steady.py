@@ -158,5 +158,8 @@ def test_the_screen_stands_still_and_json_is_exact(tmp_path: Path, monkeypatch: 
         )
         (late, *_) = csv.DictReader(next(tmp_path.glob("findings-*.csv")).read_text().splitlines())
         assert late["summary"] == source.shown.findings[0].summary
+        await watched.press("1", "space")
+        await watched.until_shown("late +42 ms")
+        assert "late +41" not in watched.text(), "a frozen display has the figures that are exported"
 
     watch(source, act, (160, 50))

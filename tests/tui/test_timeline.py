@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -338,24 +337,6 @@ def test_one_long_stall_leaves_the_other_steps_of_its_row_their_room(height: int
     assert "15k┤" not in text
     assert any("▴" in line[15 + GUTTER :] for line in lines), "over its step"
     assert "500┤" in text or "400┤" in text, "a loss is never cut"
-
-
-@pytest.mark.parametrize(("width", "share"), [(80, 0.75), (160, 0.5)])
-def test_the_axis_of_the_timeline_marks_the_onset_and_times_stand_over_their_step(width: int, share: float) -> None:
-    """The onset was named above the axis only, and a time of day stood to the right of its step.
-
-    In 80 columns that of the middle would stand close behind the mark, as if it were the onset's.
-    """
-    made = timed(replace(SHOWN, findings=(replace(LATE, since_step=820),)))
-    axis = text_of(timeline_lines(ViewState(made, make_look()), width, 24))[-1]
-    first, last = axis.index("step"), len(axis.rstrip()) - 1
-    assert "▲ 820" in axis
-    assert axis.index("▲") == first + round((820 - 705) / (1204 - 705) * (last - first))
-    place = first + share * (last - first)
-    clocks = [found for found in re.finditer(r"\d\d:\d\d:\d\d", axis) if abs(found.start() + 4 - place) <= 8]
-    assert [abs(clock.start() + 4 - place) <= 1 for clock in clocks] == [True]
-    assert re.search(r"▲ 820 {10}", axis), "no time of another step is close behind"
-    assert "▲" not in text_of(timeline_lines(ViewState(replace(made, findings=()), make_look()), width, 24))[-1]
 
 
 def test_in_two_lines_a_row_says_which_rank_is_late() -> None:

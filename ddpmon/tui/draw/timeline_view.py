@@ -227,12 +227,11 @@ def _axis(whole: Snapshot, span: Span, columns: int, look: Look) -> Line:
     began = [step for step in onsets(whole.findings) if step <= last]
     told = [(column_of(step, span, columns) if step >= first else -1, f"{step:,}") for step in began]
     marks: Marks = [(columns, f"{last:,}", False), *beginning((f"step {first:,}", f"{first:,}"), told, columns, look)]
-    times = list[tuple[int, str]]()
+    times = dict[str, int]()  # one that several steps share is that of the first
     for share in (0.5, 0.25, 0.75):
         step = round(first + share * (last - first))
-        clock = time_of_day(wall_of(whole, step))
-        times.append((round(share * (columns - 1)) - len(clock) // 2, clock))
-    return axis(marks, columns, look, times)
+        times.setdefault(time_of_day(wall_of(whole, step)), column_of(step, span, columns))
+    return axis(marks, columns, look, [(column - len(clock) // 2, clock) for clock, column in times.items()])
 
 
 def bucket_lines(

@@ -1,0 +1,57 @@
+"""The axis of the timeline: steps, onsets, and times of day over their steps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ddpmon.format import time_of_day
+from ddpmon.report.step_clock import wall_of
+from ddpmon.tui.draw.timeline_view import timeline_lines
+from ddpmon.tui.theme import make_look
+from ddpmon.tui.view_state import ViewState
+from tests.tui.test_drawing import text_of
+from tests.tui.test_views import LATE, SHOWN, timed
+
+COURSES = ("step", "late_pct", "late_rank", "step_ms", "allreduce_ms", "busbw_gb_s", "loss")
+
+
+@pytest.mark.parametrize(("width", "share"), [(80, 0.75), (160, 0.5)])
+def test_the_axis_of_the_timeline_marks_the_onset_and_times_stand_over_their_step(width: int, share: float) -> None:
+    """The onset was named above the axis only, and a time of day stood to the right of its step.
+
+    In 80 columns that of the middle would stand close behind the mark, as if it were the onset's.
+    """
+    made = timed(replace(SHOWN, findings=(replace(LATE, since_step=820),)))
+    axis = text_of(timeline_lines(ViewState(made, make_look()), width, 24))[-1]
+    first, last = axis.index("step"), len(axis.rstrip()) - 1
+    assert "▲ 820" in axis
+    assert axis.index("▲") == first + round((820 - 705) / (1204 - 705) * (last - first))
+    place = first + share * (last - first)
+    clocks = [found for found in re.finditer(r"\d\d:\d\d:\d\d", axis) if abs(found.start() + 4 - place) <= 8]
+    assert [abs(clock.start() + 4 - place) <= 1 for clock in clocks] == [True]
+    assert re.search(r"▲ 820 {10}", axis), "no time of another step is close behind"
+    assert "▲" not in text_of(timeline_lines(ViewState(replace(made, findings=()), make_look()), width, 24))[-1]
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_time_of_day_on_an_axis_of_few_steps_stands_once_and_over_its_step(width: int) -> None:
+    """At a quarter of three steps stood the time of the first or of the second step, twice in a row."""
+    made = timed(SHOWN)
+    assert made.run is not None
+    assert made.timeline is not None
+    assert made.series is not None
+    series = replace(made.series, step_ms=np.full_like(made.series.step_ms, 5_000.0))
+    young = replace(made.timeline, **{name: getattr(made.timeline, name)[-4:] for name in COURSES})
+    shown = replace(made, timeline=young, findings=(), series=series, run=replace(made.run, step=1204))
+    axis = next(
+        line for line in text_of(timeline_lines(ViewState(shown, make_look()), width, 24)) if "step 1,201" in line
+    )
+    first, last = axis.index("step"), len(axis.rstrip()) - 1
+    clocks = re.findall(r"\d\d:\d\d:\d\d", axis)
+    assert clocks == [time_of_day(wall_of(shown, step)) for step in (1202, 1203)]
+    for step, clock in zip((1202, 1203), clocks, strict=True):
+        assert abs(axis.index(clock) + 4 - (first + (step - 1201) / 3 * (last - first))) <= 1

@@ -220,3 +220,20 @@ def test_in_24_lines_a_plot_stands_below_the_evidence_of_one_finding() -> None:
         assert watched.text().split("\n")[3].startswith("─ rank 1: late +41 ms"), "the evidence follows the list"
 
     watch(Fixed(shown), act, (80, 24))
+
+
+def test_the_run_s_plots_have_room_beside_many_causes_of_lost_hours() -> None:
+    """In half of 120 columns four causes took 32 lines, and the room below was too low for a plot."""
+    (late,) = (finding for finding in LATE.findings if finding.kind == "straggler")
+    because = "a shared GPU: pid 4242 (somebody, python notebook.py) uses 38 % of its GPU"
+    several = tuple(replace(late, id=rank, ranks=(rank,), cause=because) for rank in range(4))
+    assert LATE.run is not None
+    running = replace(LATE, run=replace(LATE.run, step_age_s=0.3), findings=several)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("against the others")
+        await watched.press("4")
+        await watched.until_shown("lost: rank 3")
+        assert "step time" in watched.text()
+
+    watch(Fixed(running), act, (120, 40))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rich.segment import Segment
@@ -17,6 +18,7 @@ from ddpmon.tui.view_state import ViewState
 NAME_MOST = 26  # cells of a name
 RIGHT = ("versions", "model", "DDP")
 HOURS = "used and lost"  # what the name of the section of hours ends in
+SHARES = (0.5, 0.625)  # of the width for the left column: that which takes fewer lines, so that plots have room
 WATCHING = "store and watching"  # stands in the column that is shorter without it
 
 
@@ -29,12 +31,15 @@ def run_lines(picture: ViewState, width: int, own_cost: str = "") -> list[Line]:
     if width < WIDE:
         sections.sort(key=lambda section: (section.name != "run", not section.name.endswith(HOURS)))  # hours second
         return [fit(line, width) for section in sections for line in _section(section, width, look)]
-    half = width // 2
+    return min((_in_two(sections, round(share * width), width, look) for share in SHARES), key=len)
+
+
+def _in_two(sections: Sequence[Section], half: int, width: int, look: Look) -> list[Line]:
+    """Two columns, of which the left one has `half` of the cells; what the run costs may need more than how it runs."""
     left = [line for each in sections if each.name not in (*RIGHT, WATCHING) for line in _section(each, half, look)]
     right = [line for each in sections if each.name in RIGHT for line in _section(each, width - half - 1, look)]
-    watching = [line for each in sections if each.name == WATCHING for line in _section(each, half - 1, look)]
-    shorter = left if len(left) <= len(right) else right
-    shorter += watching
+    shorter, cells = (left, half) if len(left) <= len(right) else (right, width - half - 1)
+    shorter += [line for each in sections if each.name == WATCHING for line in _section(each, cells, look)]
     missing = len(left) - len(right)
     left, right = left + [[]] * max(-missing, 0), right + [[]] * max(missing, 0)
     return [

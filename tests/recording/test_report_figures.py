@@ -89,3 +89,11 @@ def test_the_ranks_that_findings_name_come_first_with_the_lateness_of_every_tabl
     some = f"{MOST_RANKS} of 64 ranks: those that findings name, then those that work longest; medians"
     assert some in words
     assert some in html
+
+
+def test_a_finding_that_is_over_is_as_severe_in_the_report_as_on_the_screen(mixed: Path, shown: Snapshot) -> None:
+    """`y` and the table said `info`, the report `warning, over`."""
+    severities = {(event.kind, event.finding_id): event.severity for event in report_of_file(mixed).events}
+    over = [finding for finding in shown.findings if finding.cleared_at_step is not None]
+    assert "rank_lost" in {finding.kind for finding in over}
+    assert [finding.severity for finding in over] == [severities[finding.kind, finding.id] for finding in over]

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.diagnose.late_policy import ALERTS
 from ddpmon.report.verdicts import is_past
 from ddpmon.shell_command import Advice, names_rank
 from ddpmon.snapshot import Finding, Snapshot, is_over
@@ -39,6 +40,16 @@ def newest_word_s(snapshot: Snapshot) -> float | None:
 def known_until(snapshot: Snapshot) -> float:
     """The Unix time up to which a picture tells of its run: of one that has ended or is out of sight the last word."""
     return snapshot.taken_at - ((newest_word_s(snapshot) or 0.0) if is_past(snapshot) else 0.0)
+
+
+def are_newest(over: int) -> bool:
+    """Whether so many findings that are over may be the newest alone: older ones of a rule are forgotten."""
+    return over >= ALERTS.kept_resolved
+
+
+def over_words(over: int) -> str:
+    """`3 over`, `10 or more over`: how many findings are over."""
+    return f"{over:,}{' or more' if are_newest(over) else ''} over"
 
 
 def how_ended(snapshot: Snapshot) -> str:

@@ -8,9 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ddpmon.snapshot import Finding
+from ddpmon.tui.draw.finding_view import list_lines
+from ddpmon.tui.draw.findings import finding_lines
+from ddpmon.tui.draw.table import TableView
+from ddpmon.tui.view_state import ViewState
+from tests.tui.test_drawing import LOOKS, text_of
 from tests.tui.test_habits import copied, sent
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
 
@@ -76,3 +82,16 @@ def test_the_table_has_a_row_of_its_own_for_each(tmp_path: Path, monkeypatch: py
     ends = [(row["since_step"], row["cleared_at_step"]) for row in rows]
     assert ends == [("1000", ""), ("1001", ""), *((str(since), str(over)) for since, over in SPANS)]
     assert len({row["summary"] for row in rows}) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("many", "title", "counted"), [(9, "9 findings", "9 over"), (10, "the 10 newest", "10 or more over")]
+)
+def test_a_number_that_is_a_limit_is_not_told_as_a_total(many: int, title: str, counted: str) -> None:
+    """A report counted 31 of which the screen said that there were 10."""
+    over = tuple(lost(place, 100 * place, 100 * place + 50) for place in range(1, many + 1))
+    picture = ViewState(replace(STRAGGLER, findings=(*STRAGGLER.findings[:1], *over)), LOOKS["colour"])
+    listed = text_of(list_lines(picture, picture.found, TableView(np.arange(many + 1)), 80, 30))
+    assert any(line.startswith("─ over ─") and f"─ {title} " in line for line in listed)
+    found = text_of(finding_lines(picture, 100, 4))
+    assert f"also found, {counted} " in found[0]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ddpmon.diagnose.alert import Alert, Cause, Severity
+from ddpmon.diagnose.alert import SEVERITIES, Alert, Cause, Severity
 from ddpmon.diagnose.late_policy import ALERTS, INTERMITTENT
 
 GroupName = Literal[
@@ -53,6 +53,7 @@ class Life(Struct):
         calm: the first step without it, by the first of these that said no.
         confirmed_at: the step at which it had held often enough in a row; None while it is pending.
         alert: how it was last described, None before that.
+        worst: the worst severity that it has had as an alert of this kind; it stays with it when it is resolved.
         causes: what was found to explain it.
     """
 
@@ -63,6 +64,7 @@ class Life(Struct):
     calm: int = 0
     confirmed_at: int | None = None
     alert: Alert | None = None
+    worst: Severity = "info"
     causes: CauseRecord = field(default_factory=CauseRecord)
 
     def severity(self, cost_pct: float) -> Severity:
@@ -77,6 +79,8 @@ class Life(Struct):
         before = self.alert
         if before is not None and (before.kind, before.ranks) != (alert.kind, alert.ranks):
             self.causes = CauseRecord()
+        worst = "info" if before is None or before.kind != alert.kind else self.worst
+        self.worst = max(worst, alert.severity, key=SEVERITIES.index)
         self.alert = replace(alert, id=self.id)
         return self.alert
 
@@ -169,7 +173,7 @@ class Group:
             self.former[key] = life.id
             return
         end = max(step, life.alert.since_step or 0)
-        self.resolved.append(replace(life.alert, severity="info", cause=life.causes.recalled, cleared_at_step=end))
+        self.resolved.append(replace(life.alert, severity=life.worst, cause=life.causes.recalled, cleared_at_step=end))
         del self.resolved[: -ALERTS.kept_resolved]
 
     def drop(self, key: Any) -> None:

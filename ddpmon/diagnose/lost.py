@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ddpmon.diagnose.alert import Alert, Measures
+from ddpmon.diagnose.alert import Alert, Measures, Severity, at_or_above
 from ddpmon.diagnose.late_policy import ALERTS
 from ddpmon.diagnose.step_matrix import lost_ranks
 from ddpmon.diagnose.stop_policy import COVERAGE
@@ -53,6 +53,7 @@ class Loss(Struct, frozen=True):
         phase: in which it was.
         began: the run's step then, -1 before the first.
         has_restarted: whether it had been seen to restart by then.
+        worst: the worst severity of the alerts on it.
     """
 
     id: int
@@ -62,6 +63,7 @@ class Loss(Struct, frozen=True):
     phase: str
     began: int
     has_restarted: bool
+    worst: Severity = "info"
 
 
 class LostRule:
@@ -130,6 +132,9 @@ class LostRule:
         """What is said of these lost ranks. The step of a rank that has restarted alone is none of the run's."""
         alert, about = self._alert(ranks, others_go_on=others_go_on)
         step = self._losses[about].step
+        for rank, loss in ((rank, self._losses[rank]) for rank in alert.ranks):
+            if not at_or_above(loss.worst, alert.severity):
+                self._losses[rank] = replace(loss, worst=alert.severity)
         return replace(alert, since_step=step if step >= 0 and own_steps[about] else None)
 
     def _end(self, run: Run, lost: NDArray[np.int64]) -> None:
@@ -154,7 +159,8 @@ class LostRule:
         alert, about = self._alert(ranks, others_go_on=others_go_on)
         began = self._losses[about].began
         end = max(int(run.latest.step[~run.out_of_step()].max(initial=-1)) + 1, began)
-        return replace(alert, severity="info", since_step=began if began >= 0 else None, cleared_at_step=end)
+        since = began if began >= 0 else None
+        return replace(alert, severity=self._losses[about].worst, since_step=since, cleared_at_step=end)
 
     def _alert(self, ranks: NDArray[np.int64], *, others_go_on: bool) -> tuple[Alert, int]:
         """An alert on these ranks, without steps; and which of them it is about: the one silent for the longest."""

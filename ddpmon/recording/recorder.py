@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from ddpmon.codec import encode
 from ddpmon.recording import facts
@@ -115,7 +116,12 @@ class Recorder:
             self._transact(one, lambda: rows.catch_up(self.book, time.time()))
 
     def close(self) -> None:
-        """End the recording; what the journal holds is taken over into the file. One without a look is removed."""
+        """End the recording; what the journal holds is taken over into the file. One without a look is removed.
+
+        The last look gets the findings as they were said then, so that a jump to the end finds no older figures.
+        """
+        if self._one is not None and (last := self._one.last_untold()) is not None:
+            self._transact(self._one, lambda: self._tell(*last))
         with contextlib.suppress(sqlite3.Error):  # somebody reads it now: then its journal stays beside it
             self.book.execute("PRAGMA journal_mode = DELETE")
         try:
@@ -172,6 +178,12 @@ class Recorder:
         number = self.book.execute("INSERT INTO looks VALUES (?, ?, ?, ?, ?, ?)", values).lastrowid
         self.book.execute("INSERT INTO frames VALUES (?, ?)", (number, data))
         self._frame_bytes += len(data)
+        one.last = number or 0, look, one.dictionary
+
+    def _tell(self, number: int, look: Look, dictionary: bytes) -> None:
+        """Write a look again that has been written without its findings."""
+        self.book.execute("UPDATE frames SET data = ? WHERE look = ?", (squeezed(look, dictionary), number))
+        self.book.execute("UPDATE looks SET findings = 1 WHERE look = ?", (number,))
 
     def _begin_chunk(self, one: _OneRun, tick: Tick, t: float, step: int, kind: str) -> None:
         """Begin a part that can be read without those before it: it has the newest word of all ranks and hosts."""
@@ -228,6 +240,7 @@ class _OneRun:
         parts: what has come in at this tick.
         chunk: the one that is written, 0 before the first. dictionary: what its looks are packed with.
         has_gap: whether looks before the next one are missing.
+        last: the look that was written last, with its number and what it was packed with.
     """
 
     def __init__(self, number: int, run: Run) -> None:
@@ -242,7 +255,9 @@ class _OneRun:
         self.alert_rows = facts.AlertRows(number)
         self._left = FIRST_LOOKS
         self._told: tuple[object, ...] = ()
-        self._findings: Sequence[Finding] = ()
+        self._findings: Sequence[Finding] = ()  # as they were written last
+        self._said: Sequence[Finding] = ()  # at the last look
+        self.last: tuple[int, Look, bytes] | None = None
         self._quiet = 0
 
     def mark(self) -> Mark:
@@ -293,11 +308,18 @@ class _OneRun:
 
     def _new_findings(self, tick: Tick) -> list[Finding] | None:
         """What is said now, where that is new, or has not been written for some looks."""
-        self._quiet += 1
+        self._quiet, self._said = self._quiet + 1, tick.findings
         if self._outline(tick.findings) == self._outline(self._findings) and self._quiet < _FINDINGS_EVERY:
             return None
         self._findings, self._quiet = tick.findings, 0
         return [*tick.findings]
+
+    def last_untold(self) -> tuple[int, Look, bytes] | None:
+        """The last look with its findings, its number and what it is packed with; None where it has been told so."""
+        if self.last is None or self.last[1].findings is not None or self._said == self._findings:
+            return None
+        number, look, dictionary = self.last
+        return number, replace(look, findings=[*self._said]), dictionary
 
     @staticmethod
     def _outline(findings: Sequence[Finding]) -> list[tuple[object, ...]]:

@@ -17,7 +17,10 @@ from ddpmon.recording.layout import RecordingError
 from ddpmon.recording.looks import DamageError
 from ddpmon.recording.reader import Place, Recording
 from ddpmon.recording.travel import Replay
+from ddpmon.report.cost import lost_hours
+from ddpmon.report.past import known_until
 from ddpmon.report.run_report import Event, RunReport
+from ddpmon.report.step_clock import wall_of
 from ddpmon.schema import RunInfo
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot
@@ -57,9 +60,9 @@ def report_of(recording: Recording, snapshot: Snapshot, source: str, until: floa
     run, info = _recorded(recording, snapshot, source)
     began = next((wall for (wall,) in recording.rows("SELECT first_at FROM runs WHERE run = ?", run)), None)
     events = tuple(events_of(recording, run, until))
-    events = tuple(_said_then(event, snapshot.findings) for event in events)
+    events = tuple(_with_onset(_said_then(event, snapshot), snapshot) for event in events)
     began_at = float(began) if isinstance(began, (int, float)) and math.isfinite(began) else recording.chunks[0].wall
-    return RunReport(snapshot, info, events, began_at, snapshot.taken_at, source, tuple(recording.notes))
+    return RunReport(snapshot, info, events, began_at, known_until(snapshot), source, tuple(recording.notes))
 
 
 def _recorded(recording: Recording, snapshot: Snapshot, source: str) -> tuple[int, RunInfo]:
@@ -110,14 +113,22 @@ def _as_of(event: Event, ended_at: float | None, until: float) -> Event | None:
     return replace(event, last_at=until, last_step=None, lasts=True)
 
 
-def _said_then(event: Event, findings: Sequence[Finding]) -> Event:
+def _with_onset(event: Event, snapshot: Snapshot) -> Event:
+    """The event with the time of its onset, unless its step is one of another life of the run, or only a bound."""
+    since = None if event.since_is_bound else event.since_step
+    wall = None if since is None else wall_of(snapshot, since)
+    is_before = wall is not None and (event.first_at is None or wall <= event.first_at)
+    return replace(event, began_at=wall if is_before else None)
+
+
+def _said_then(event: Event, snapshot: Snapshot) -> Event:
     """The event as the findings of the picture describe it, so that a report has one number for one thing.
 
     A recording keeps the description of its last look alone, and that without the commands that name a process.
     """
-    for finding in findings if event.lasts else ():
+    for finding in snapshot.findings if event.lasts else ():
         if _is_of(finding, event):
-            return replace(_event_of(finding), **{name: getattr(event, name) for name in _LIFE})
+            return replace(_event_of(finding, snapshot), **{name: getattr(event, name) for name in _LIFE})
     return event
 
 
@@ -167,11 +178,11 @@ def _number(value: Any, kind: type[N]) -> N | None:
 
 def report_of_snapshot(snapshot: Snapshot, info: RunInfo, source: str) -> RunReport:
     """The report on a live run that nobody has recorded: what can be seen of it now."""
-    events = tuple(map(_event_of, snapshot.findings))
-    return RunReport(snapshot, info, events, info.started_at, snapshot.taken_at, source)
+    events = tuple(_with_onset(_event_of(finding, snapshot), snapshot) for finding in snapshot.findings)
+    return RunReport(snapshot, info, events, info.started_at, known_until(snapshot), source)
 
 
-def _event_of(finding: Finding) -> Event:
+def _event_of(finding: Finding, snapshot: Snapshot) -> Event:
     return Event(
         kind=finding.kind,
         severity=finding.severity,
@@ -182,8 +193,10 @@ def _event_of(finding: Finding) -> Event:
         ranks=finding.ranks,
         nodes=finding.nodes,
         since_step=finding.since_step,
+        since_is_bound=finding.since_is_bound,
         cost_pct=finding.cost_pct,
         evidence=finding.evidence,
         last_step=finding.cleared_at_step,
         lasts=finding.cleared_at_step is None,
+        hours=lost_hours(finding, snapshot) if finding.cleared_at_step is None else None,
     )

@@ -38,7 +38,12 @@ def lost_hours(finding: Finding, snapshot: Snapshot) -> float | None:
     since_s = seconds_since(snapshot, finding.since_step)
     if since_s is None or snapshot.run.step_age_s is None:
         return None
-    return finding.cost_pct / 100 * snapshot.run.world_size * (since_s - snapshot.run.step_age_s) / _HOUR_S
+    return hours_within(since_s - snapshot.run.step_age_s, finding.cost_pct, snapshot.run.world_size)
+
+
+def hours_within(seconds: float, pct: float, ranks: int) -> float:
+    """Hours that so many ranks lose within so many seconds at a cost of `pct` percent of their time."""
+    return pct / 100 * ranks * seconds / _HOUR_S
 
 
 def lost_a_day(finding: Finding, world_size: int) -> float:
@@ -68,7 +73,7 @@ def together_words(hours: Sequence[float], unit: str, *, are_bounds: bool = Fals
 
 def hours_a_day(pct: float, ranks: int) -> float:
     """Hours a day that so many ranks lose at a cost of `pct` percent of their time."""
-    return pct / 100 * ranks * 24
+    return hours_within(24 * _HOUR_S, pct, ranks)
 
 
 def hours_words(hours: float) -> str:

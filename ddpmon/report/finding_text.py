@@ -37,10 +37,10 @@ def _of(finding: Finding, costs: str) -> Iterator[str]:
 
 def _facts(finding: Finding, costs: str) -> Iterator[str]:
     yield f"{finding.severity} {kind_words(finding.kind)}"
+    if finding.since_step is not None:
+        yield f"{'before' if finding.since_is_bound else 'since'} step {count(finding.since_step)}"
     if finding.cleared_at_step is not None:
         yield f"over at step {count(finding.cleared_at_step)}"
-    elif finding.since_step is not None:
-        yield f"{'before' if finding.since_is_bound else 'since'} step {count(finding.since_step)}"
     if finding.cost_pct is not None:
         yield f"{costs} {pct(finding.cost_pct)} % of the run's time"
     if finding.phase:

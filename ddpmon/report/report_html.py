@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from ddpmon.format import clean, figure
+from ddpmon.format import clean
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.report_charts import curve, rank_bars
-from ddpmon.report.report_markdown import RANK_COLUMNS, notable_hosts, worst_ranks
+from ddpmon.report.report_markdown import RANK_COLUMNS, notable_hosts, rank_cells, which_ranks, worst_ranks
 from ddpmon.report.run_report import Event, RunReport, configuration, cost_words, facts, when_words
 from ddpmon.report.wording import last_steps
 from ddpmon.schema import PHASES
@@ -126,7 +126,8 @@ def _ranks(report: RunReport) -> Iterator[str]:
     if ranks is None or not chosen:
         return
     yield "<h2>Who worked, who waited</h2>"
-    some = f"the {len(chosen)} of {len(ranks):,} ranks that work longest; " if len(chosen) < len(ranks) else ""
+    which = which_ranks(report, chosen)
+    some = f"{which}; " if which else ""
     keys = "".join(f'<span><i style="background: var(--{name})"></i>{name}</span>' for name in (*PHASES, "wait"))
     caption = f'{some}medians over the {last_steps(run.step if run else None)}<br><span class="key">{keys}</span>'
     yield f"<figure>{rank_bars(report)}<figcaption>{caption}</figcaption></figure>"
@@ -141,9 +142,8 @@ def _rank_table(report: RunReport) -> Iterator[str]:
     rows = "".join(
         f'<tr><td>{rank}</td><td class="words">{_text(ranks.host[rank])}</td><td class="words">'
         f"{_text(ranks.state[rank])}</td>"
-        + "".join(f"<td>{figure(float(ranks.column(name)[rank]))}</td>" for _, name in RANK_COLUMNS)
-        + "</tr>"
-        for rank in chosen
+        f"{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>"
+        for rank, cells in zip(chosen, rank_cells(report, ranks, chosen), strict=True)
     )
     words = '<th class="words">host</th><th class="words">state</th>'
     yield f'<div class="scroll"><table><tr><th>rank</th>{words}{head}</tr>{rows}</table></div>'

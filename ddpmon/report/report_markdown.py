@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ddpmon.format import clean, figure, local_time
+from ddpmon.format import UNKNOWN, clean, figure, local_time
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.host_summary import summarise_host
+from ddpmon.report.peers import ShownLateness
 from ddpmon.report.run_report import Event, RunReport, configuration, cost_words, facts, when_words
+from ddpmon.report.verdicts import marked_ranks
+from ddpmon.snapshot import Ranks
 
 MOST_RANKS, MOST_HOSTS = 32, 64
 RANK_COLUMNS = (
@@ -101,13 +104,32 @@ def _event(event: Event, report: RunReport) -> Iterator[str]:
 
 
 def worst_ranks(report: RunReport) -> list[int]:
-    """The ranks that work longest, at most 32, the longest first."""
+    """The ranks that lasting findings name, the worst first, then those that work longest: at most 32."""
     ranks = report.snapshot.ranks
     if ranks is None:
         return []
     known = np.flatnonzero(np.isfinite(ranks.work_ms))
-    chosen: list[int] = known[np.argsort(-ranks.work_ms[known], kind="stable")][:MOST_RANKS].tolist()
-    return chosen
+    by_work: list[int] = known[np.argsort(-ranks.work_ms[known], kind="stable")].tolist()
+    there = {*by_work}
+    named = [rank for rank in marked_ranks(report.snapshot.findings) if rank in there]
+    return [*dict.fromkeys([*named, *by_work])][:MOST_RANKS]
+
+
+def which_ranks(report: RunReport, chosen: Sequence[int]) -> str:
+    """`32 of 64 ranks: those that findings name, then those that work longest`; empty where all are shown."""
+    ranks = report.snapshot.ranks
+    if ranks is None or len(chosen) == len(ranks):
+        return ""
+    named = "those that findings name, then " if marked_ranks(report.snapshot.findings) else ""
+    return f"{len(chosen)} of {len(ranks):,} ranks: {named}those that work longest"
+
+
+def rank_cells(report: RunReport, ranks: Ranks, chosen: Sequence[int]) -> Iterator[list[str]]:
+    """The cells of some ranks in `RANK_COLUMNS`; the lateness as every view shows it."""
+    lateness = ShownLateness(report.snapshot)
+    for rank in chosen:
+        late = {"lateness_ms": lateness.words([rank], UNKNOWN)}
+        yield [late.get(name) or figure(float(ranks.column(name)[rank])) for _, name in RANK_COLUMNS]
 
 
 def notable_hosts(report: RunReport) -> list[tuple[str, str]]:
@@ -123,14 +145,13 @@ def _ranks(report: RunReport) -> Iterator[str]:
         return
     yield "## Ranks at the end"
     yield ""
-    if len(chosen) < len(ranks):
-        yield f"The {len(chosen)} of {len(ranks):,} ranks that work longest; medians over 20 steps."
+    if which := which_ranks(report, chosen):
+        yield f"{which}; medians over 20 steps."
         yield ""
     yield f"| rank | host | state | {' | '.join(name for name, _ in RANK_COLUMNS)} |"
     yield f"|---|---|---|{'---|' * len(RANK_COLUMNS)}"
-    for rank in chosen:
-        cells = " | ".join(figure(float(ranks.column(name)[rank])) for _, name in RANK_COLUMNS)
-        yield f"| {rank} | {text(ranks.host[rank])} | {text(ranks.state[rank])} | {cells} |"
+    for rank, cells in zip(chosen, rank_cells(report, ranks, chosen), strict=True):
+        yield f"| {rank} | {text(ranks.host[rank])} | {text(ranks.state[rank])} | {' | '.join(cells)} |"
     yield ""
 
 

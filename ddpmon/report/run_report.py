@@ -9,7 +9,7 @@ from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import UNKNOWN, clean, clock, count, figure, known, local_time, pct, plural
 from ddpmon.report import attempt_sentences
-from ddpmon.report.cost import OVERLAP, hour_unit, hours_words, together_words
+from ddpmon.report.cost import OVERLAP, hour_unit, hours_within, hours_words, together_words
 from ddpmon.report.job_progress import throughput_unit
 from ddpmon.report.past import how_ended
 from ddpmon.report.run_about import model, settings, versions
@@ -28,11 +28,12 @@ class Event:
 
     Attributes:
         kind, severity, summary, advice, cause, phase, evidence: as `Finding` has them; the severity is the worst.
-        ranks, nodes: whom it names. since_step, cost_pct: as `Finding` has them.
+        ranks, nodes: whom it names. since_step, since_is_bound, cost_pct: as `Finding` has them.
+        began_at: when it began, as Unix time; None where that is not known, or only a bound.
         first_at, last_at: when it was said first and last, as Unix time; None where that was not recorded.
         first_step, last_step: the run's step when it was said first and last. lasts: whether it lasted to the end.
         times: how often it came, where several of one kind on the same ranks are told as one.
-        seconds: how long they lasted together.
+        hours: what it has cost over all ranks, as `lost_hours` tells of its finding; None where the times tell.
         finding_id: as `Finding.id`; None where that was not recorded.
     """
 
@@ -45,15 +46,17 @@ class Event:
     ranks: Sequence[int] = ()
     nodes: Sequence[str] = ()
     since_step: int | None = None
+    since_is_bound: bool = False
     cost_pct: float | None = None
     evidence: Mapping[str, float | int | str] = field(default_factory=dict)
+    began_at: float | None = None
     first_at: float | None = None
     last_at: float | None = None
     first_step: int | None = None
     last_step: int | None = None
     lasts: bool = True
     times: int = 1
-    seconds: float = 0.0
+    hours: float | None = None
     finding_id: int | None = None
 
 
@@ -83,7 +86,8 @@ class RunReport:
         for each in self.events:
             if each.kind != "advice":
                 alike.setdefault((each.kind, tuple(each.ranks), tuple(each.nodes)), []).append(each)
-        return sorted(map(_as_one, alike.values()), key=_weight, reverse=True)[:MOST_EVENTS]
+        told = [_as_one(events, self) for events in alike.values()]
+        return sorted(told, key=_weight, reverse=True)[:MOST_EVENTS]
 
     @property
     def preface(self) -> list[str]:
@@ -120,7 +124,7 @@ class RunReport:
         return hours, hour_unit(self.snapshot)
 
 
-def _as_one(events: Sequence[Event]) -> Event:
+def _as_one(events: Sequence[Event], report: RunReport) -> Event:
     """Troubles of one kind on the same ranks, in their order, as the last of them: from the first on."""
     first, last = events[0], events[-1]
     worst = max((each.severity for each in events), key=SEVERITIES.index)
@@ -128,18 +132,21 @@ def _as_one(events: Sequence[Event]) -> Event:
         last,
         severity=worst,
         since_step=first.since_step,
+        since_is_bound=first.since_is_bound,
+        began_at=first.began_at,
         first_at=first.first_at,
         first_step=first.first_step,
         times=len(events),
-        seconds=sum(map(_seconds, events)),
+        hours=sum(_hours(each, report) for each in events),
     )
 
 
-def _seconds(event: Event) -> float:
-    """How long it lasted, by when it was said first and last."""
-    if event.first_at is None or event.last_at is None:
-        return 0.0
-    return max(0.0, event.last_at - event.first_at)
+def _hours(event: Event, report: RunReport) -> float:
+    """What a trouble has cost over all ranks: of one without a finding from its onset until it was said last."""
+    began = event.first_at if event.began_at is None else event.began_at
+    if event.hours is not None or began is None or event.last_at is None:
+        return event.hours or 0.0
+    return hours_within(max(0.0, event.last_at - began), event.cost_pct or 0.0, report.info.world_size)
 
 
 def _weight(event: Event) -> tuple[bool, bool, bool, int, float]:
@@ -154,25 +161,23 @@ def cost_words(event: Event, report: RunReport) -> str:
     if event.cost_pct is None or event.kind not in KINDS:
         return ""
     words = f"{pct(event.cost_pct)} % of the run's time"
-    hours = _hours(event, report)
-    return f"{words}, {hours_words(hours)} {report.device_hours[1]}" if hours >= _LEAST_HOURS else words
-
-
-def _hours(event: Event, report: RunReport) -> float:
-    """What a trouble has cost while it lasted, over all ranks."""
-    return (event.cost_pct or 0.0) / 100 * event.seconds / 3600 * report.info.world_size
+    hours, least = _hours(event, report), "at least " if event.since_is_bound else ""
+    return f"{words}, {least}{hours_words(hours)} {report.device_hours[1]}" if hours >= _LEAST_HOURS else words
 
 
 def together(report: RunReport) -> str:
     """What all troubles have cost together, and that they overlap; empty where fewer than two have a cost in hours."""
-    hours = [found for event in report.troubles if (found := _hours(event, report)) >= _LEAST_HOURS]
-    words = together_words(hours, report.device_hours[1])
+    lost = [(found, event) for event in report.troubles if (found := _hours(event, report)) >= _LEAST_HOURS]
+    are_bounds = any(event.since_is_bound for _, event in lost)
+    words = together_words([hours for hours, _ in lost], report.device_hours[1], are_bounds=are_bounds)
     return f"{words}; {OVERLAP}" if words else ""
 
 
 def when_words(event: Event) -> str:
-    """`3 times; seen 2026-11-23 03:12:10 to 03:40:02`: a trouble is seen some steps after it begins."""
+    """`3 times; began 2026-11-23 03:11:58; seen 2026-11-23 03:12:10 to 03:40:02`: it is seen some steps later."""
     parts = [f"{event.times} times"] if event.times > 1 else []
+    if event.began_at is not None:
+        parts.append(f"began {local_time(event.began_at)}")
     if event.first_at is not None:
         end = "the end" if event.lasts or event.last_at is None else local_time(event.last_at)[11:]
         parts.append(f"seen {local_time(event.first_at)} to {end}")

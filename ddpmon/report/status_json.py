@@ -314,7 +314,8 @@ def finding_of_run(snapshot: Snapshot, finding: Finding) -> Object:
     run = snapshot.run
     named = ("id", "name", "step", "world_size", "source")
     of_run = None if run is None else {name: getattr(run, name) for name in named}
-    return {"time": _iso(snapshot.taken_at), "run": of_run, **finding_object(finding)}
+    ended = _count(finding.cleared_at_step)
+    return {"time": _iso(snapshot.taken_at), "run": of_run, **finding_object(finding), "cleared_at_step": ended}
 
 
 def _iso(unix: float) -> str:

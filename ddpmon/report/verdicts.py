@@ -31,13 +31,22 @@ def firing(findings: Sequence[Finding]) -> list[Finding]:
 def identity(finding: Finding) -> tuple[object, ...]:
     """What tells a finding from others: the number of its life, or whom it names first where a rule keeps no lives.
 
-    What stops the job is there once, and who it was may be known only after some seconds.
+    What stops the job is there once while it lasts, and who it was may be known only after some seconds. What is over
+    is told also by when it ended: the same may have come several times.
     """
     if is_kill(finding):
         return ("killed",)
-    if KINDS[finding.kind].stops_job is not None:
+    over = finding.cleared_at_step
+    if over is None and KINDS[finding.kind].stops_job is not None:
         return (finding.kind,)
-    return (finding.kind, finding.id) if finding.id else (finding.kind, finding.ranks[:1], finding.nodes[:1])
+    life = (finding.kind, finding.id) if finding.id else (finding.kind, finding.ranks[:1], finding.nodes[:1])
+    return life if over is None else (*life, over)
+
+
+def same_among(findings: Sequence[Finding], finding: Finding) -> Finding:
+    """The one of `findings` that tells of the same trouble, first one of the same life; else `finding` itself."""
+    alike = [each for each in findings if identity(each) == identity(finding)]
+    return next((each for each in alike if each.id == finding.id), alike[0] if alike else finding)
 
 
 def names_others(now: Sequence[int], before: Sequence[int]) -> bool:

@@ -12,7 +12,7 @@ from ddpmon.report.finding_rows import what, who
 from ddpmon.report.finding_text import finding_text
 from ddpmon.report.new_file import stem_of, write_new
 from ddpmon.report.status_json import finding_of_run, status_object
-from ddpmon.report.verdicts import firing, identity
+from ddpmon.report.verdicts import firing, identity, same_among
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.choices import VIEWS, Notify, ThemeName
 from ddpmon.tui.lines import clip_words, wrap
@@ -131,7 +131,7 @@ class Habits:
 
     def _exact(self, finding: Finding) -> Finding:
         """A finding that is drawn, with the figures of the last reading."""
-        return next((each for each in self._app.shown.findings if identity(each) == identity(finding)), finding)
+        return same_among(self._app.shown.findings, finding)
 
     def _write_once_closed(self, form: str | None) -> None:
         """The line that asked for the form shall not be in the picture."""

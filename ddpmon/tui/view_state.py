@@ -131,12 +131,12 @@ def _reached(finding: Finding | None) -> str:
 
 
 def _moment(replay: ReplayView, told: str) -> str:
-    """Which moment of the past is shown, behind what has just been `told`, or with how to go on from there."""
+    """Which moment of the past is shown, behind what has just been `told`, and how to go on from there."""
     playing = f"playing at {replay.speed:g}x" if replay.playing else "space plays"
     end = "end goes back to the live run" if replay.is_live else "[ ] step, { } minute, n finding"
-    damage = f"{replay.notes[0]}; " if replay.notes else ""
+    ahead = told or (replay.notes[0] if replay.notes else "")
     when = f"{local_time(replay.wall)}, {clock(replay.t)} of {clock(replay.length)}"
-    return f"{told}; {when}" if told else f"{damage}{when}; {playing}; {end}"
+    return "; ".join(filter(None, [ahead, when, playing, end]))
 
 
 def fills_room(picture: ViewState) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ddpmon.diagnose.alert import Alert, Cause, Measures
 from ddpmon.diagnose.alert_book import AlertBook, Life
 from ddpmon.diagnose.late_policy import ALERTS
@@ -35,7 +37,16 @@ def test_what_is_over_keeps_the_cause_that_it_mostly_had() -> None:
     firing(book, 2)
     book.group("late ranks").resolve(2, 160)
     (over,) = book.resolved
-    assert (over.cause, over.severity, over.cleared_at_step) == (CAUSE, "info", 160)
+    assert (over.cause, over.severity, over.cleared_at_step) == (CAUSE, "warning", 160)
+
+
+def test_what_is_over_keeps_the_worst_severity_that_it_had_as_what_it_is() -> None:
+    for kind, worst in (("straggler", "critical"), ("uneven_work", "info")):
+        book = AlertBook()
+        life = firing(book, 2, replace(LATE, severity="critical"))
+        life.describe(replace(LATE, kind=kind, severity="info"))
+        book.group("late ranks").resolve(2, 160)
+        assert [over.severity for over in book.resolved] == [worst]
 
 
 def test_a_cause_does_not_go_over_to_other_ranks_or_to_another_kind() -> None:

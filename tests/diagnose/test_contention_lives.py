@@ -76,7 +76,7 @@ def test_it_is_over_after_ten_frames_without_it_and_kept_as_such() -> None:
     said = low(5, 10)
     assert open_findings(said[18])
     (over,) = said[19]
-    assert (over.kind, over.severity, over.cleared_at_step) == ("disk_low", "info", 109), "the first look without it"
+    assert (over.kind, over.severity, over.cleared_at_step) == ("disk_low", "warning", 109), "the first look without it"
     assert said[-1] == (over,)
 
 

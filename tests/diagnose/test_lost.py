@@ -217,7 +217,7 @@ def test_a_lost_rank_that_is_heard_again_is_over_and_kept_as_such(restarts: bool
         if tick == 24:
             assert [(each.kind, each.cleared_at_step) for each in open_findings(said)] == [("rank_lost", None)]
     (over,) = (each for each in said if each.kind == "rank_lost")
-    assert (over.severity, over.ranks, over.nodes) == ("info", (3,), ("node0",))
+    assert (over.severity, over.ranks, over.nodes) == ("critical", (3,), ("node0",)), "no step without it"
     assert (over.since_step, over.cleared_at_step) == (99, 110)
     assert "over since step 110: rank 3 (node0)" in in_words([over])[0].summary
 

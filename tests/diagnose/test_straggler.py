@@ -101,7 +101,7 @@ def test_it_is_cleared_when_it_is_over_and_kept_as_such() -> None:
     assert finding.cleared_at_step is not None
     assert abs(finding.cleared_at_step - 160) <= 3
     assert finding.summary.startswith(f"over since step {finding.cleared_at_step:,}: ")
-    assert finding.severity == "info"
+    assert finding.severity == "critical", "as at its worst"
     assert (finding.ranks, finding.phase) == ((2,), "input")
 
 

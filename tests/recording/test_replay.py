@@ -94,6 +94,20 @@ def test_playing_fast_says_the_same_at_the_same_moment(
     assert max(seen) == max(live)
 
 
+@pytest.mark.parametrize("seconds", [73, 78])
+def test_the_end_of_a_recording_has_the_figures_of_the_last_word(seconds: int, tmp_path: Path) -> None:
+    """Figures that change alone are written every ten seconds: the file said 55.9 ms, its recorder 53.8 ms."""
+    path = tmp_path / "run.ddpmon"
+    recorder = record(Plan(ranks=8, hosts=2, scenario="straggler"), seconds, path)
+    recorder.close()
+    replay = Replay(path)
+    findings, live = replay.travel.player.findings, recorder.said[-1][2]
+    assert not replay.travel.player.is_exact
+    assert any(finding.kind == "straggler" for finding in live)
+    assert findings == live
+    replay.close()
+
+
 def test_a_jump_shows_what_was_said_then_and_plays_on(straggler: tuple[Path, Said]) -> None:
     path, recorder = straggler
     recording = Recording(path)

@@ -153,8 +153,9 @@ def test_a_run_that_is_over_is_told_in_the_past_in_all_views(
     assert where in text_of(identity_lines(shown, ranks, 2, 160, LOOKS["colour"]))[0]
 
 
-def test_a_report_says_when_a_trouble_was_seen_and_leaves_its_onset_to_the_summary() -> None:
+def test_a_report_says_when_a_trouble_began_as_far_as_that_is_known_and_when_it_was_seen() -> None:
     at = 1_790_000_000.0
     event = Event("straggler", "warning", "rank 5 is late", since_step=1204, first_at=at, last_at=at + 60, lasts=False)
     assert when_words(event) == f"seen {local_time(at)} to {local_time(at + 60)[11:]}"
     assert when_words(replace(event, lasts=True)).endswith(" to the end")
+    assert when_words(replace(event, began_at=at - 9)).startswith(f"began {local_time(at - 9)}; seen ")

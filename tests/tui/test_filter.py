@@ -117,7 +117,8 @@ def test_what_it_means(wanted: str, expected: list[int]) -> None:
         ("host<node1", "host is a word"),
         ("host~(", "host~( is not a regular expression"),
         ("state=lots", "there is no state 'lots': it is one of running"),
-        ("finding=stragler", "there is no finding 'stragler': it is one of straggler"),
+        ("finding=stragler", "there is no finding 'stragler'; there are straggler"),
+        ("finding=xyz", "intermittent_straggler, slow_node, uneven_work and others"),
         ("5-3", "5-3 ends before it begins"),
         ("99999999999999999999", "is not a number"),
         ("nowhere", "no host, state or finding is called 'nowhere': there are running, stalled, "),
@@ -228,6 +229,7 @@ def test_ranks_that_restarted_alone_are_found_by_what_the_screen_says_of_them(wa
     assert np.flatnonzero(fitting_ranks(shown, wanted)).tolist() == [3, 4]
     assert fitting_findings(shown, wanted) == (alone,)
     assert completions("finding=re", shown) == ["restarted_alone"]
+    assert completions("restar", shown) == ["restarted"]
 
 
 def test_before_the_first_ranks_everything_fits() -> None:

@@ -213,6 +213,7 @@ def test_n_says_to_which_finding_it_goes_and_puts_the_cursor_of_the_findings_on_
         ):
             await watched.press(key)
             await watched.until_shown(f"‖ {said}")
+            assert "; space plays; [ ] step" in watched.text(), "and how to go on"
             assert listing.finding is not None
             assert listing.finding.kind == kind
         await watched.press("g")

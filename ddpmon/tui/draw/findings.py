@@ -12,6 +12,7 @@ from rich.style import Style
 from ddpmon.format import count, known
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.finding_rows import costs_word, kind_words, late_words, what, what_within, who
+from ddpmon.report.past import over_words
 from ddpmon.report.trace import shortened_place
 from ddpmon.report.verdicts import firing, headline, is_restart, nothing_found
 from ddpmon.shell_command import advice_text
@@ -69,14 +70,14 @@ def _left_out(rest: list[Finding], shown: list[Finding]) -> str:
     lasting, here = len(firing(rest)), len(firing(shown))
     over = len(rest) - len(shown) - (lasting - here)
     parts = [f"{here:,} of {lasting:,} shown"] if here < lasting else []
-    more = "" if parts or not shown else "more "
-    return ", ".join([*parts, f"{over:,} {more}over"] if over else parts)
+    rest_over = over_words(over) if parts or not shown else f"{over:,} more over"
+    return ", ".join([*parts, rest_over] if over else parts)
 
 
 def _count(picture: ViewState) -> str:
     lasting = firing(picture.below_notice)
     over = len(picture.below_notice) - len(lasting)
-    return f"{over:,} over" if over else ""
+    return over_words(over) if over else ""
 
 
 class Columns(NamedTuple):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
 from ddpmon.report.overdue import is_overdue
+from ddpmon.report.past import newest_word_s
 from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, is_restart, not_compared_words
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
@@ -100,7 +100,7 @@ def _coverage(picture: ViewState, look: Look, *, brief: bool = False) -> list[Li
     if coverage is None:
         return []
     whole = coverage.reporting >= coverage.expected
-    run, newest = picture.snapshot.run, _newest_word_s(picture.snapshot)
+    run, newest = picture.snapshot.run, newest_word_s(picture.snapshot)
     over = run is not None and is_over(run.state) and (run.state == "finished" or not _is_fresh(newest))
     calm = over or _is_fresh(coverage.oldest_age_s)
     word = newest if over else coverage.oldest_age_s
@@ -113,13 +113,6 @@ def _coverage(picture: ViewState, look: Look, *, brief: bool = False) -> list[Li
         [Segment(told, look.dim if whole or over else look.accent)],
         [Segment(said, look.dim if calm else look.accent)],
     ]
-
-
-def _newest_word_s(snapshot: Snapshot) -> float | None:
-    """How many seconds ago any rank was heard from last; None where that is not known."""
-    if snapshot.ranks is None or not np.isfinite(snapshot.ranks.age_s).any():
-        return None
-    return float(np.nanmin(snapshot.ranks.age_s))
 
 
 def _is_fresh(age_s: float | None) -> bool:

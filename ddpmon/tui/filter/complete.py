@@ -13,6 +13,7 @@ from ddpmon.tui.filter.filter_fields import NAMES, NUMBERS, STATES, TEXTS, findi
 _LAST = re.compile(r'(?:(?P<field>[\w%-]+)\s*(?:!=|==?)\s*(?:[^\s,()&|"=]*,)*)?(?P<begun>[^\s,<>=!~()&|"]*)\Z')
 _TERM_BEGINS = re.compile(r"(?:\A|\(|(?<![\s<>=!~,])\s)\s*\Z")  # not behind an operator, which wants a value
 _FIELDS = tuple(f"{name}=" if name in TEXTS else name for name in NAMES)  # behind which its words are offered at once
+_ALONE = (*_FIELDS, *STATES, "restarted")  # what a term begins with; the last is the usual form of `RESTARTED`
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def completions(text: str, snapshot: Snapshot) -> list[str]:
     begun, field = match["begun"].lower(), (match["field"] or "").lower()
     if field in NUMBERS:
         return []
-    known = _words_of(TEXTS[field].name, snapshot) if field in TEXTS else (*_FIELDS, *STATES, *_hosts(snapshot))
+    known = _words_of(TEXTS[field].name, snapshot) if field in TEXTS else (*_ALONE, *_hosts(snapshot))
     return [word for word in dict.fromkeys(known) if word.lower().startswith(begun) and word.lower() != begun]
 
 

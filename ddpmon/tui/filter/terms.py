@@ -115,16 +115,19 @@ def text_term(field: TextField, sign: str, values: Sequence[str]) -> Node:
         raise FilterError(f"{field.name} is a word: compare it with = != ~ !~")
     for value in values if field.words and sign in ("", "=", "==", "!=") and field.name != "phase" else ():
         if "*" not in value and _plain(value) not in field.words:
-            raise FilterError(f"there is no {field.name} {value!r}: it is one of {_some(field.words, value)}")
+            raise FilterError(f"there is no {field.name} {value!r}{_known(field.words, value)}")
     make = _regular if sign in ("~", "!~") else _whole
     parts = tuple(Like(field.name, make(field, value)) for value in values)
     found: Node = parts[0] if len(parts) == 1 else Either(parts)
     return Not(found) if sign in ("!=", "!~") else found
 
 
-def _some(words: Sequence[str], value: str) -> str:
+def _known(words: Sequence[str], value: str) -> str:
+    """Which words there are, to go on with behind an unknown one: all, or of many those that are like it."""
+    if len(words) <= 6:
+        return f": it is one of {', '.join(words)}"
     near = get_close_matches(_plain(value), words, n=3, cutoff=0.4)
-    return ", ".join(words if len(words) <= 6 else near or words[:4])
+    return f"; there are {', '.join(near or words[:4])} and others"
 
 
 def _plain(value: str) -> str:

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from ddpmon.report.verdicts import identity
+from ddpmon.report.verdicts import same_among
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.finding_view import calm_rows, evidence_lines
 from ddpmon.tui.draw.panel import Keys
@@ -146,8 +146,7 @@ class FindingsScreen(ViewScreen):
 
     def csv(self) -> str:
         """The findings that the filter fits, in the order of the list."""
-        exact = {identity(finding): finding for finding in self.dashboard.shown.findings}
-        listed = [exact.get(identity(finding), finding) for finding in self.listing.findings]
+        listed = [same_among(self.dashboard.shown.findings, finding) for finding in self.listing.findings]
         return findings_csv(self.dashboard.shown, listed)
 
     def keys(self) -> Keys:

@@ -94,7 +94,7 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
         step_ms=known(recent.step_ms),
         throughput=known((1.0 if math.isnan(recent.samples) else samples) / mean_ms * 1e3) if mean_ms > 0 else None,
         throughput_unit="steps/s" if math.isnan(recent.samples) else "samples/s",
-        throughput_ranks=counted if away else None,
+        throughput_ranks=(counted if counted > 0 else round(run.rank_count * run.share_counted())) if away else None,
         loss=known(recent.loss),
         sync_efficiency=known(recent.efficiency),
         lost_to_waiting_pct=known(100 * recent.waiting),

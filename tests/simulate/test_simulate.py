@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from ddpmon.codec import decode, encode
+from ddpmon.figures import State
 from ddpmon.schema import HistoryFrame, NodeFrame, RankFrame
 from ddpmon.simulate.plan import Plan, PlanError
 from ddpmon.simulate.rank_frames import Frames
@@ -46,9 +47,9 @@ class Memory:
     def close(self) -> None:
         """Nothing is held."""
 
-    def reach(self, seconds: float) -> None:
+    def reach(self, seconds: float, state: State = "running") -> None:
         self.frames.reach(seconds)
-        for rank in self.frames.ranks(self.everybody, seconds):
+        for rank in self.frames.ranks(self.everybody, seconds, state):
             self.data[rank_key(RUN, rank.rank)] = encode(rank)
         for node in self.frames.nodes(self.everybody, seconds):
             self.data[node_key(RUN, node.node)] = encode(node)
@@ -122,6 +123,21 @@ def test_a_healthy_run_has_no_warning_and_ranks_that_come_back_are_counted_in(mo
     assert churned.ranks is not None
     assert (churned.ranks.pid[8:16] - churned.ranks.pid[:8] > 50_000).all(), "the ranks of host 1 are other processes"
     assert churned.ranks.step[8] < churned.ranks.step[0]
+
+
+def test_the_throughput_of_a_run_that_is_over_names_the_ranks_that_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All had finished and none was left, so that `status` spoke of samples/s of 0 ranks."""
+    memory = Memory(Plan(32, 4, "churn", step_ms=200.0))
+    monkeypatch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
+    observer = Observer("tcp://127.0.0.1:1")
+    for second in range(1, 41):
+        memory.reach(float(second))
+        running = observer.tick()
+    memory.reach(41.0, "finished")
+    over = observer.tick()
+    assert over.run is not None
+    assert over.run.state == "finished"
+    assert over.job.throughput_ranks == running.job.throughput_ranks == 24
 
 
 def test_who_attaches_after_ranks_came_back_sees_what_a_watcher_of_the_whole_run_sees(

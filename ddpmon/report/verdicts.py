@@ -332,6 +332,13 @@ def is_even(snapshot: Snapshot) -> bool:
     return run.state in ("running", "finished") and whole and spread is not None and spread <= CALM.uneven_pct
 
 
+def about_ranks(snapshot: Snapshot, ranks: Sequence[int]) -> list[Finding]:
+    """The findings about one of these ranks or their hosts, and those about the whole job."""
+    chosen, known = {*ranks}, () if snapshot.ranks is None else snapshot.ranks.host
+    hosts = {known[rank] for rank in ranks if rank < len(known)}
+    return [f for f in snapshot.findings if (chosen & {*f.ranks} if f.ranks else not f.nodes or hosts & {*f.nodes})]
+
+
 def onsets(findings: Sequence[Finding]) -> list[int]:
     """The steps at which lasting warnings began, the headline's first, at most three.
 

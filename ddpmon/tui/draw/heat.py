@@ -15,10 +15,10 @@ from rich.style import Style
 from ddpmon.format import count, figure, pct, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE, noise_ms
 from ddpmon.report.step_clock import wall_of
-from ddpmon.report.verdicts import onsets
+from ddpmon.report.verdicts import about_ranks, onsets
 from ddpmon.run.medians import median
 from ddpmon.snapshot import Heat
-from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_ranks
+from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_ranks, naming_worth
 from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels, quantise, value_at
 from ddpmon.tui.draw.host_labels import cut_label
 from ddpmon.tui.draw.panel import axis, beginning, no_match, title, title_line
@@ -74,7 +74,7 @@ def heat_lines(
     grid = quantise(heat, max(width - bands.gutter - 1, 1), bands, named_ranks(bands, picture))
     lines = [_title(picture, heat, grid, bands, cursor, width)]
     lines += _rows(grid, bands, picture, width, lines_of_bands(heat, bands, height), cursor)
-    lines.append(_axis(grid, picture, bands.gutter, width))
+    lines.append(_axis(grid, picture, bands, width))
     return fit_all(lines, width, height)
 
 
@@ -203,7 +203,7 @@ def _rows(
 ) -> list[Line]:
     look = picture.look
     marked = named_ranks(bands, picture)
-    named = np.maximum.reduceat(marked[bands.order], bands.starts)
+    worth = naming_worth(marked, picture)
     signs = ((" ", look.dim), (look.glyphs.mark, look.accent), (look.glyphs.lost, look.broken))
     step = 2 if bands.halves else 1
     lines = []
@@ -214,11 +214,12 @@ def _rows(
             else _tall(grid, band, lines_of, look)
         )
         here = cursor is not None and band <= cursor.band < band + step
-        first = band + int(named[band : band + step].argmax())
-        label = bands.label_of(cursor.band if here and cursor is not None else first, marked > 0)
+        named = (band, band + step)
         if here and cursor is not None:
             cells = [_crossed(line, cursor.column(grid), look) for line in cells]
-        gutter = _gutter(label, bands.label, signs[named[band : band + step].max()], here, look)
+            named = (cursor.band, cursor.band + 1)
+        label, rank = bands.label_of(*named, worth)
+        gutter = _gutter(label, bands.label, signs[marked[rank] if rank >= 0 else 0], here, look)
         gutters = [gutter, *[[Segment(" " * bands.gutter)]] * (len(cells) - 1)]
         lines += [fit(gutter + line, width) for gutter, line in zip(gutters, cells, strict=True)]
     return lines
@@ -304,20 +305,25 @@ def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:
     return [(value, len(list(run))) for value, run in groupby(values.tolist())]
 
 
-def _axis(grid: Grid, picture: ViewState, gutter: int, width: int) -> Line:
-    """The steps and times of the ends, and where lasting troubles began; the end of a rewound picture is marked."""
+def _axis(grid: Grid, picture: ViewState, bands: Bands, width: int) -> Line:
+    """The steps and times of the ends, and where lasting troubles began; the end of a rewound picture is marked.
+
+    Of some ranks these are the troubles about them.
+    """
     look, snapshot = picture.look, picture.snapshot
     columns = len(grid.at)
     first, last = int(grid.steps[0]), grid.newest
     end = count(last) if snapshot.replay is None else f"{count(last)} {look.glyphs.cursor}"
-    began = [(grid.column_of(since), since) for since in onsets(snapshot.findings) if since <= last]
+    some = snapshot.ranks is not None and len(bands.order) < len(snapshot.ranks)
+    findings = about_ranks(snapshot, bands.order.tolist()) if some else snapshot.findings
+    began = [(grid.column_of(since), since) for since in onsets(findings) if since <= last]
     told = [(at, _dated("", since, picture, width) if at >= 0 else count(since)) for at, since in began]
     named = (_dated("step ", first, picture, width), f"step {count(first)}", count(first))
     marks = beginning(named, told, columns, look)
     marks.append((columns - len(end), end, snapshot.replay is not None))
     between = [columns * quarter // 4 for quarter in (2, 1, 3)] if width >= WIDE else []
     times = [(place, _dated("", int(grid.steps[place]), picture, width)) for place in between]
-    return [Segment(" " * gutter, look.text), *axis(marks, columns, look, times)]
+    return [Segment(" " * bands.gutter, look.text), *axis(marks, columns, look, times)]
 
 
 def _dated(lead: str, step: int, picture: ViewState, width: int) -> str:

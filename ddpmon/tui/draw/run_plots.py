@@ -12,8 +12,8 @@ from ddpmon.format import figure, known, loss_words, time_of_day
 from ddpmon.report.job_progress import part_of_ranks
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
-from ddpmon.report.verdicts import figures_now, late_ranks, onsets
-from ddpmon.snapshot import Floats, Heat, Series, Snapshot
+from ddpmon.report.verdicts import about_ranks, figures_now, late_ranks, onsets
+from ddpmon.snapshot import Finding, Floats, Heat, Series, Snapshot
 from ddpmon.tui.draw.decimation import first_single
 from ddpmon.tui.draw.panel import no_match, title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
@@ -150,7 +150,8 @@ def _worst(picture: ViewState) -> Iterator[Curve]:
     newest = timeline.late_pct[np.isfinite(timeline.late_pct)][-1]
     step = timeline.step.astype(np.float64)
     name, now = "latest rank of each step, %", figure(float(newest))
-    yield from _completed(picture, Curve(name, now, step, timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100))
+    curve = Curve(name, now, step, timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100)
+    yield from _completed(picture, curve, findings=picture.snapshot.findings)
 
 
 def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
@@ -180,7 +181,8 @@ def _in_its_place(picture: ViewState) -> Curve | None:
         return curves[-1] if len(curves) > 1 else None
     now = figure(figures_now(picture.snapshot).allreduce_ms, "")
     step = timeline.step.astype(np.float64)
-    return _completed(picture, Curve("all-reduce, ms", now, step, timeline.allreduce_ms, is_cut=True))[0]
+    curve = Curve("all-reduce, ms", now, step, timeline.allreduce_ms, is_cut=True)
+    return _completed(picture, curve, findings=picture.snapshot.findings)[0]
 
 
 def _why_unknown(snapshot: Snapshot) -> str:
@@ -209,16 +211,18 @@ def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
         Curve(f"loss{source}", loss_words(job.loss, ""), series.step, series.loss, series.loss_low, series.loss_high),
         Curve(picture.look.clean(job.throughput_unit), speed, series.step, series.throughput),
     ]
-    return _completed(picture, *(replace(curve, single_from=single) for curve in curves))
+    curves = [replace(curve, single_from=single) for curve in curves]
+    return _completed(picture, *curves, findings=picture.snapshot.findings)
 
 
-def _completed(picture: ViewState, *curves: Curve) -> list[Curve]:
+def _completed(picture: ViewState, *curves: Curve, findings: Sequence[Finding]) -> list[Curve]:
     """The steps of curves that the reader has zoomed in on, with the onsets and times of day of their axis, hatched.
 
-    Their titles say which part of the run they show. All are over the same steps.
+    The onsets are those of the `findings`. The titles say which part of the run the curves show. All are over the same
+    steps.
     """
     snapshot = picture.snapshot
-    record, began = record_span(snapshot), tuple(onsets(snapshot.findings))
+    record, began = record_span(snapshot), tuple(onsets(findings))
     shown = [zoomed_curve(_on_shared_axis(curve, record), picture.zoom) for curve in curves]
     times = _times(snapshot, shown[0].step)
     return [replace(curve, onsets=began, times=times, is_filled=True) for curve in shown]
@@ -249,7 +253,8 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
     name = f"lateness of rank {rank}, ms"
     step, values = heat.step.astype(np.float64), heat.values[rank].astype(np.float64)
     least = NOTABLE * float(np.nan_to_num(np.nanmedian(heat.base_ms)))
-    return _completed(picture, Curve(name, look.clean(late), step, values, low, high, floor=0.0, ceiling=least))[0]
+    curve = Curve(name, look.clean(late), step, values, low, high, floor=0.0, ceiling=least)
+    return _completed(picture, curve, findings=about_ranks(picture.snapshot, [rank]))[0]
 
 
 def _band(heat: Heat, rank: int, late: Sequence[int]) -> tuple[Floats | None, Floats | None]:

@@ -30,7 +30,7 @@ TALLEST = 3  # lines a rank, where there is room
 FEW_LINES = 12  # that a map of a few ranks takes at most, beside other things
 _KEPT = 64  # lines, more than a map has: most stay the same until a column is full
 WIDE = 100  # cells from which on the axis has times of day
-_LEGENDS = (slice(0, None), slice(1, None), slice(1, None, 2), slice(1, None, 4))  # the stops named: all, or fewer
+_LEGENDS = ((0, 1, 2, 3, 4, 5), (0, 1, 3, 5), (0, 1, 5))  # the levels named: all, or fewer
 _TITLE_FRAME = 6  # cells of a title line beside its name and its legend
 
 
@@ -126,35 +126,41 @@ def _nothing(look: Look) -> list[Line]:
 
 
 def _title(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Cursor | None, width: int) -> Line:
-    """What rows and columns are where a legend of all stops has room beside it, else a name that leaves a legend room.
+    """What rows and columns are where a legend of all stops has room beside it, else a name that leaves it room.
 
-    Under a cursor the name is what the cell shows. No legend where not even the shortest has room.
+    Words of the name are left out before stops of the legend. Under a cursor the name is what the cell shows. No legend
+    where not even the shortest has room.
     """
     look = picture.look
     names = list(_names(heat, grid, bands))
     if cursor is not None:
         names = [_told(picture, heat, grid, bands, cursor)]
-    legends = [*(_legend(heat, look, shown) for shown in _LEGENDS), list[Segment]()]
+    whole = [_legend(heat, look, _LEGENDS[0], brief=brief) for brief in (False, True)]
+    legends = [*(_legend(heat, look, levels, brief=True) for levels in _LEGENDS[1:]), list[Segment]()]
     telling = [name for name in names if " x step" in name]
-    tries = [*product(legends[:2], telling), *product(legends, names)]
+    named = [name for name in names if not name.startswith("worst")]
+    tries = [*product(whole, telling), *product(whole, named), *product(whole, names), *product(legends, names)]
     room = width - _TITLE_FRAME
     fitting = ((name, legend) for legend, name in tries if len(name) + width_of(legend) <= room)
     name, legend = next(fitting, (names[-1], legends[-1]))
     return title_line(name, legend, width, look)
 
 
-def _legend(heat: Heat, look: Look, shown: slice) -> Line:
-    """`■<5 ■5 ■10 ■20 ■50 ■100 % of a step`; brief as `■5 ■10 ■20 ■50 ■100 %` or `■5 ■20 ■100 %`."""
+def _legend(heat: Heat, look: Look, levels: Sequence[int], *, brief: bool) -> Line:
+    """`■<5 ■5 ■10 ■20 ■50 ■100 % of a step`; brief as `■<5 ■5 ■10 ■20 ■50 ■100 %` or `■<5 ■5 ■20 ■100 %`."""
     line: Line = []
-    levels = enumerate((f"<{STOPS[0]}", *map(str, STOPS)))
-    for level, text in list(levels)[shown]:
+    for level in levels:
         swatch = look.glyphs.swatch if look.smooth else look.glyphs.levels[level]
+        text = STOPS[level - 1] if level else f"<{STOPS[0]}"
         line += [Segment(swatch, ink(look.ramp[level])), Segment(f"{text} ", look.dim)]
-    return [*line, Segment("%" if shown.start else f"% {METRICS[heat.metric].of}", look.dim)]
+    return [*line, Segment("%" if brief else f"% {METRICS[heat.metric].of}", look.dim)]
 
 
 def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
-    """What the map shows, in fewer and fewer words; that a cell shows the worst of several steps is never left out."""
+    """What the map shows, in fewer and fewer words; that a cell shows the worst of several steps is never left out.
+
+    Last a name without the metric, if that is lateness, which the map shows unless one asks for another.
+    """
     metric, unit, steps = METRICS[heat.metric].name, bands.unit, plural(grid.stride, "step")
     each = ", the worst rank of each" if unit == "host" and bands.size == 1 else ""
     some = f", {len(bands.order):,} of {len(heat.values):,} ranks" if len(bands.order) < len(heat.values) else ""
@@ -168,7 +174,8 @@ def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
         )
         yield f"{metric}, worst of {' and '.join(shared)} a cell"
         yield f"{metric}, worst of {' x '.join(shared)}"
-        yield from [f"{metric}, worst of {grid.stride}"] if is_alone else []
+        yield from [f"worst of {steps} a cell"] if is_alone and heat.metric == "lateness" else []
+        yield from [f"worst of {' x '.join(shared)}"] if heat.metric == "lateness" else []
         return
     yield from (f"{metric}, {unit} x step{part}" for part in (each + some, some, ""))
 

@@ -48,11 +48,17 @@ def plots_stacked(picture: ViewState, rank: int, width: int, height: int, *, lat
         curves = [curve for curve in curves if other is None or curve.name != other.name]
     if not curves:
         return fit_all([title("loss", "", width, picture.look)], width, height)
+    lines = _stacked(curves, width - 1, height, picture.look)
+    return fit_all([_indented(line, picture.look) for line in lines], width, height)
+
+
+def _stacked(curves: Sequence[Curve], width: int, height: int, look: Look) -> list[Line]:
+    """As many plots below each other as have room."""
     shown = curves[: _many_below(curves, height)]
     lines: list[Line] = []
     for place, curve in enumerate(shown):
-        lines += plot_lines(curve, width - 1, (height - len(lines)) // (len(shown) - place), picture.look)
-    return fit_all([_indented(line, picture.look) for line in lines], width, height)
+        lines += plot_lines(curve, width, (height - len(lines)) // (len(shown) - place), look)
+    return lines
 
 
 def plots_beside(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
@@ -79,7 +85,8 @@ def calm_plots(picture: ViewState, width: int, height: int) -> list[Line]:
 
 def plots_below(picture: ViewState, width: int, height: int) -> list[Line]:
     """As many of the run's plots below each other as have room; empty without any."""
-    return plots_stacked(picture, -1, width, height, lateness=False) if height >= LEAST else []
+    curves = _curves(picture, -1, lateness=False)
+    return fit_all(_stacked(curves, width, height, picture.look), width, height) if curves and height >= LEAST else []
 
 
 def count_below(picture: ViewState, height: int) -> int:

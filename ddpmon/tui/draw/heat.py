@@ -16,6 +16,7 @@ from ddpmon.format import count, figure, pct, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE, noise_ms
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import about_ranks, onsets
+from ddpmon.report.wording import format_ranks
 from ddpmon.run.medians import median
 from ddpmon.snapshot import Heat
 from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_ranks, naming_worth
@@ -79,12 +80,18 @@ def heat_lines(
 
 
 def ranks_lines(picture: ViewState, ranks: Sequence[int], width: int, height: int) -> list[Line]:
-    """The map of some ranks, in one line or up to three each: at most `height` lines, and none without room."""
+    """The map of some ranks, in one line or up to three each: at most `height` lines, and none without room.
+
+    Where nothing is known of any of them, one line says so below the title.
+    """
     heat = shown_heat(picture)
     here = [rank for rank in ranks if heat is not None and rank < len(heat.values)]
     most = (height - FRAME) // max(len(here), 1)
     if heat is None or not here or not most:
         return []
+    if np.isnan(heat.values[here]).all():
+        look, name = picture.look, f"{METRICS[heat.metric].name} by rank and step"
+        return [title(name, "", width, look), [Segment(f"  {format_ranks(here)}: {NOT_KNOWN}", look.dim)]]
     tall = min(most, TALLEST, max(FEW_LINES // len(here), 1))
     return heat_lines(picture, width, FRAME + len(here) * tall, only=here)
 

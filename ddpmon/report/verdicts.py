@@ -80,6 +80,11 @@ def is_standing_still(snapshot: Snapshot) -> bool:
     return not over and any(stops_job(finding) for finding in firing(snapshot.findings))
 
 
+def until_words(snapshot: Snapshot, step: int) -> str:
+    """`up to step 59` of what ends with that step while no further one finishes; else empty."""
+    return f"up to step {count(step)}" if is_standing_still(snapshot) else ""
+
+
 def is_past(snapshot: Snapshot) -> bool:
     """Whether nothing that is shown is known to go on: the run has ended, or its store is gone."""
     return snapshot.run is not None and (is_over(snapshot.run.state) or snapshot.link.state == "gone")

@@ -20,7 +20,7 @@ from ddpmon.report.peers import (
     difference_words,
     now_and_then_words,
 )
-from ddpmon.report.verdicts import is_restart, restarted_alone
+from ddpmon.report.verdicts import is_restart, restarted_alone, until_words
 from ddpmon.report.wording import last_steps
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.findings import one_line
@@ -90,9 +90,11 @@ def _heading(name: str, heading: str, cells: int, width: int, look: Look) -> Lin
 
 def _over(snapshot: Snapshot, rank: int, cells: int) -> str:
     """Which steps the times are of, in so many cells of a title: the other figures are the newest ones."""
-    steps = "" if snapshot.ranks is None else last_steps(int(snapshot.ranks.step[rank]))
+    newest = -1 if snapshot.ranks is None else int(snapshot.ranks.step[rank])
+    steps, until = last_steps(newest), until_words(snapshot, newest)
     brief = steps.removeprefix("last ")
     said = (f"ms: {steps}", f"ms: {brief}", f"ms {brief}") if steps else ("ms",)
+    said = (f"ms: {until}", f"ms: {until.removeprefix('up ')}", *said) if steps and until else said
     return next((words for words in said if len(words) <= cells - 5), said[-1])
 
 

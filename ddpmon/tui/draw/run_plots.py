@@ -13,7 +13,7 @@ from ddpmon.report.base_step import share_words
 from ddpmon.report.job_progress import part_of_ranks
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
-from ddpmon.report.verdicts import about_ranks, figures_now, late_ranks, onsets
+from ddpmon.report.verdicts import about_ranks, figures_now, late_ranks, onsets, until_words
 from ddpmon.snapshot import Finding, Floats, Heat, Series, Snapshot
 from ddpmon.tui.draw.decimation import first_single
 from ddpmon.tui.draw.panel import no_match, title
@@ -262,7 +262,8 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
     step, values = heat.step.astype(np.float64), heat.values[rank].astype(np.float64)
     least = NOTABLE * float(np.nan_to_num(np.nanmedian(heat.base_ms)))
     curve = Curve(name, look.clean(late), step, values, low, high, floor=0.0, ceiling=least)
-    return _completed(picture, curve, findings=about_ranks(picture.snapshot, [rank]))[0]
+    curve = _completed(picture, curve, findings=about_ranks(picture.snapshot, [rank]))[0]
+    return replace(curve, span_words=curve.span_words or until_words(picture.snapshot, int(heat.step[-1])))
 
 
 def _band(heat: Heat, rank: int, late: Sequence[int]) -> tuple[Floats | None, Floats | None]:

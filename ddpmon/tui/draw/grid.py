@@ -85,7 +85,7 @@ class Grid:
     Attributes:
         levels: [bands, columns] 0 for calm to `LEVELS - 1`, `MISSING` where nothing is known.
         at: [columns] where in the heat's steps each column begins; neighbours may show the same steps.
-        stride: steps that share a column.
+        stride: steps that share a column, at most; where it is 2, a column has 1 or 2.
         steps: [columns] the first step of each column.
         newest: the last step of the last column.
     """
@@ -95,6 +95,12 @@ class Grid:
     stride: int
     steps: Ints
     newest: int
+
+    def steps_in(self, column: int) -> slice:
+        """Where in the heat's steps those of a column lie."""
+        first = int(self.at[column])
+        later = self.at[column:][self.at[column:] > first]
+        return slice(first, int(later[0]) if len(later) else None)
 
     def column_of(self, step: int) -> int:
         """The first column that shows the step; -1 for a step before all."""
@@ -153,9 +159,12 @@ def _columns(step: Ints, columns: int) -> tuple[Ints, int]:
     """Where each column begins, and the steps it holds.
 
     A column begins at a multiple of the stride, so that a cell shows the same steps as further ones arrive; the first
-    cell may have fewer, so there is one more than full ones.
+    cell may have fewer, so there is one more than full ones. Where two steps a cell leave columns over, some cells show
+    one: a late step then takes one cell, not one or two, and what is late in every fifth step looks so.
     """
     stride = 1 if len(step) <= columns else -(-len(step) // max(columns - 1, 1))
+    if stride == 2:
+        return np.arange(columns) * len(step) // columns, stride
     starts = np.flatnonzero(np.r_[True, (step[1:] // stride) != (step[:-1] // stride)])[-columns:]
     return starts[np.arange(columns) * len(starts) // columns].astype(np.int64), stride
 
@@ -167,8 +176,8 @@ def _levels(percent: F32) -> Levels:
 
 def value_at(heat: Heat, grid: Grid, ranks: Ints, column: int) -> tuple[int, int, float, float] | None:
     """The worst cell under a column: (rank, step, its value, percent as coloured); None where nothing is known."""
-    first = int(grid.at[column])
-    percent = METRICS[heat.metric].percent(heat, heat.values[ranks])[:, first : first + grid.stride]
+    first, here = int(grid.at[column]), grid.steps_in(column)
+    percent = METRICS[heat.metric].percent(heat, heat.values[ranks])[:, here]
     if np.isnan(percent).all():
         return None
     row, place = np.unravel_index(int(np.nanargmax(percent)), percent.shape)

@@ -168,7 +168,11 @@ def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
 
     Last a name without the metric, if that is lateness, which the map shows unless one asks for another.
     """
-    metric, unit, steps = METRICS[heat.metric].name, bands.unit, plural(grid.stride, "step")
+    metric, unit, steps = (
+        METRICS[heat.metric].name,
+        bands.unit,
+        "1 or 2 steps" if grid.stride == 2 else plural(grid.stride, "step"),
+    )
     each = ", the worst rank of each" if unit == "host" and bands.size == 1 else ""
     some = f", {len(bands.order):,} of {len(heat.values):,} ranks" if len(bands.order) < len(heat.values) else ""
     shared = [plural(bands.size, unit)] if bands.size > 1 else []
@@ -197,7 +201,8 @@ def _told(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Curs
         who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
         return f"{who} {look.glyphs.dot} step {count(int(grid.steps[column]))} {look.glyphs.dot} not known"
     rank, step, value, percent = found
-    among = f", the worst of {grid.stride}" if grid.stride > 1 else ""
+    many = len(heat.step[grid.steps_in(column)])
+    among = f", the worst of {many}" if many > 1 else ""
     parts = [f"rank {rank}", f"step {count(step)}{among}", time_of_day(wall_of(picture.snapshot, step))]
     parts.append(look.clean(_value_words(heat, value, percent, noise_ms(picture.snapshot))))
     return f" {look.glyphs.dot} ".join(part for part in parts if part)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.courses import METRICS, rank_plots
 from ddpmon.tui.draw.finding_view import evidence_lines
 from ddpmon.tui.draw.peer_table import peer_lines
@@ -35,6 +36,9 @@ def test_plots_and_the_table_of_a_rank_say_it_too_and_only_where_the_run_stands_
         assert made.detail is not None
         assert (UNTIL in text_of(lateness_plot(picture, 2, 80, 10))[0]) is stands
         assert ("ms: to step 400" in text_of(peer_lines(made, 2, 60, 30, make_look()))[0]) is stands
+        heading = text_of(against_lines(picture, 2, 90, 20))[0]
+        assert (f"last 20 steps, {UNTIL} " in heading) is stands
+        assert "last 20 steps " in text_of(against_lines(picture, 2, 70, 20))[0], "as far as there is room"
         drawn = rank_plots(picture, made.detail)
         told = {metric.key: UNTIL in text_of(drawn.plot(metric, 90, 10))[0] for metric in METRICS}
         assert told["work"] is told["backward"] is stands

@@ -168,25 +168,18 @@ def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
 
     Last a name without the metric, if that is lateness, which the map shows unless one asks for another.
     """
-    metric, unit, steps = (
-        METRICS[heat.metric].name,
-        bands.unit,
-        "1 or 2 steps" if grid.stride == 2 else plural(grid.stride, "step"),
-    )
+    metric, unit, steps = METRICS[heat.metric].name, bands.unit, plural(grid.stride, "step")
     each = ", the worst rank of each" if unit == "host" and bands.size == 1 else ""
     some = f", {len(bands.order):,} of {len(heat.values):,} ranks" if len(bands.order) < len(heat.values) else ""
-    shared = [plural(bands.size, unit)] if bands.size > 1 else []
-    shared += [steps] if grid.stride > 1 else []
-    if shared:
-        yield f"{metric}, {unit} x step{each}, the worst of {' and '.join(shared)} a cell{some}"
-        is_alone = shared == [steps]
-        yield from (
-            [f"{metric}, {unit} x step{part}, worst of {steps}" for part in (each + some, "")] if is_alone else []
-        )
-        yield f"{metric}, worst of {' and '.join(shared)} a cell"
-        yield f"{metric}, worst of {' x '.join(shared)}"
-        yield from [f"worst of {steps} a cell"] if is_alone and heat.metric == "lateness" else []
-        yield from [f"worst of {' x '.join(shared)}"] if heat.metric == "lateness" else []
+    hosts = [plural(bands.size, unit)] if bands.size > 1 else []
+    if hosts or grid.stride > 1:
+        exact = f"{grid.least} or {steps}" if grid.least < grid.stride else steps
+        shared, brief = ([*hosts, *([said] if grid.stride > 1 else [])] for said in (exact, steps))
+        worst, briefly = f"worst of {' and '.join(shared)} a cell", f"worst of {' x '.join(brief)}"
+        yield f"{metric}, {unit} x step{each}, the {worst}{some}"
+        yield from () if hosts else (f"{metric}, {unit} x step{part}, {briefly}" for part in (each + some, ""))
+        yield from (f"{metric}, {words}" for words in (worst, briefly))
+        yield from () if heat.metric != "lateness" else (briefly,) if hosts else (worst, briefly)
         return
     yield from (f"{metric}, {unit} x step{part}" for part in (each + some, some, ""))
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ddpmon.format import tick
 
 LABEL = 5  # cells of a tick's label
-MOST_WASTE = 0.45  # of the range that is asked for: more room than that is not left empty for more ticks; chosen
+MOST_WASTE, FEW_ROWS = 0.45, 8  # of the range that is asked for: so much is left empty for more ticks at most; chosen
+FEW_WASTE = 0.8  # the same in fewer rows, of which few ticks lie on one: a tick at 0 is worth more than the room
 ENDS_WASTE = 0.5  # of the range that is asked for, where only the ends have ticks: so rounder numbers stand there
 TICK_WORTH = 0.1  # of the range: the room that a tick more or less than wanted is worth, two four times as much; chosen
 _FACTORS = (10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)
@@ -31,9 +32,8 @@ def ticked(low: float, high: float, rows: int) -> Scale:
     def cost(scale: Scale) -> float:
         return (scale.high - scale.low) / (high - low) + TICK_WORTH * (len(scale.ticks) - 1 - wanted) ** 2
 
-    found = [
-        scale for scale in _candidates(low, high, rows) if scale.high - scale.low <= (1 + MOST_WASTE) * (high - low)
-    ]
+    most = (1 + (FEW_WASTE if rows < FEW_ROWS else MOST_WASTE)) * (high - low)
+    found = [scale for scale in _candidates(low, high, rows) if scale.high - scale.low <= most]
     if found:
         return min(found, key=cost)
     return _ends(low, high) if rows > 1 else Scale(low, high, _within(low, high))

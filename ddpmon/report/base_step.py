@@ -6,10 +6,12 @@ What is lost to waiting is another share, that of the run's time.
 
 from __future__ import annotations
 
+import math
 from typing import Any, overload
 
 from numpy.typing import NDArray
 
+from ddpmon.format import UNKNOWN
 from ddpmon.run.recent import RECENT
 from ddpmon.snapshot import Snapshot
 
@@ -43,3 +45,10 @@ def base_share(snapshot: Snapshot, ms: float) -> float | None:
 def noise_ms(snapshot: Snapshot) -> float:
     """The lateness below which a rank is as early as the others; 0 where the base step is not known."""
     return NOISE_SHARE * (base_step_ms(snapshot) or 0.0)
+
+
+def share_words(percent: float, unknown: str = UNKNOWN) -> str:
+    """A lateness in percent of the base step, with one decimal: 20.9, 0.6, and ±0 for noise."""
+    if not math.isfinite(percent):
+        return unknown
+    return f"{percent:,.1f}" if abs(percent) >= NOISE_SHARE * 100 else "±0"

@@ -97,16 +97,18 @@ def what(finding: Finding) -> str:
 
 
 def what_within(finding: Finding, cells: int) -> str:
-    """`what` in so many cells: a lateness says how often as `1/5` and loses its phase before it is cut.
+    """`what` in so many cells: a lateness says how often as `1/5`, and then loses its phase, before it is cut.
 
     What has no shorter form is returned whole.
     """
     said, often = what(finding), now_and_then_words(finding, RHYTHM)
     brief = late_words(replace(finding, phase=None))
-    forms = [said, brief] if brief else [said]
+    forms = [said]
     if brief and "/" in often:
         in_ms = f"late {often.replace(' ', ' ms ')}"
         forms += [f"{in_ms}{said.removeprefix(brief)}", in_ms, f"late {often}", often]
+    elif brief:
+        forms.append(brief)
     return next((words for words in forms if len(words) <= cells), forms[-1])
 
 

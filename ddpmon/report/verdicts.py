@@ -89,6 +89,11 @@ def is_standing_still(snapshot: Snapshot) -> bool:
     return not over and any(stops_job(finding) for finding in firing(snapshot.findings))
 
 
+def until_words(snapshot: Snapshot, step: int) -> str:
+    """`up to step 59` of what ends with that step while no further one finishes; else empty."""
+    return f"up to step {count(step)}" if is_standing_still(snapshot) else ""
+
+
 def is_past(snapshot: Snapshot) -> bool:
     """Whether nothing that is shown is known to go on: the run has ended, or its store is gone."""
     return snapshot.run is not None and (is_over(snapshot.run.state) or snapshot.link.state == "gone")
@@ -339,6 +344,13 @@ def is_even(snapshot: Snapshot) -> bool:
         return False
     spread, whole = spread_pct(ranks), bool(compared_ranks(ranks).all()) and not _silent(snapshot)
     return run.state in ("running", "finished") and whole and spread is not None and spread <= CALM.uneven_pct
+
+
+def about_ranks(snapshot: Snapshot, ranks: Sequence[int]) -> list[Finding]:
+    """The findings about one of these ranks or their hosts, and those about the whole job."""
+    chosen, known = {*ranks}, () if snapshot.ranks is None else snapshot.ranks.host
+    hosts = {known[rank] for rank in ranks if rank < len(known)}
+    return [f for f in snapshot.findings if (chosen & {*f.ranks} if f.ranks else not f.nodes or hosts & {*f.nodes})]
 
 
 def onsets(findings: Sequence[Finding]) -> list[int]:

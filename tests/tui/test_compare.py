@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Link, Snapshot
 from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.courses import METRICS, rank_plots
-from ddpmon.tui.draw.peer_table import marked_lines, peer_lines
+from ddpmon.tui.draw.peer_table import marked_lines, peer_lines, table_size
 from ddpmon.tui.view_state import ViewState
 from ddpmon.tui.view_tables import compare_csv, rank_csv
 from ddpmon.watcher.picture import Moment, take_picture
@@ -47,6 +48,41 @@ def test_three_ranks_have_their_differences_in_80_columns() -> None:
     lines = text_of(marked_lines(snapshot(Made(straggler=5, gpu=True, extra_ms=50.0)), [2, 3, 5], 80, 24, ASCII))
     assert lines[1].startswith(" diff to rank 2 ")
     assert float(next(line for line in lines if line.startswith(" work ms ")).split()[-2]) == pytest.approx(50, abs=3)
+
+
+@pytest.mark.parametrize("ranks", [[2, 5], [2, 3, 5, 6]])
+@pytest.mark.parametrize("rhythm", [False, True])
+def test_compared_ranks_have_columns_as_wide_as_their_figures(ranks: list[int], rhythm: bool) -> None:
+    """Two ranks were 24 columns apart, with room for `+362 1/5` where there was no such cell."""
+    made = snapshot(Made(straggler=5, gpu=True, extra_ms=50.0))
+    evidence = {"excess_ms": 361.0, **({"one_step_in": 5.0} if rhythm else {})}
+    found = [replace(made.findings[0], evidence=evidence)]
+    wide, high = table_size(made, ranks, found)
+    lines = text_of(marked_lines(made, ranks, wide, high, ASCII, found))
+    apart = np.diff([name.end() for name in re.finditer(r"rank \d", lines[0])])
+    assert set(apart.tolist()) == {19 if rhythm else 17}
+    assert ("+361 1/5" in "".join(lines)) is rhythm
+    assert any("since step 812" in line and "input" in line for line in lines)
+    assert not any("more figure" in line for line in lines)
+
+
+def test_the_plots_beside_compared_ranks_begin_and_end_with_their_heat_map() -> None:
+    """They began one column to the right of it."""
+    made = snapshot(Made(ranks=16, per_node=8, gpu=True, step=300))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("m", "j", "m", "c")
+        await watched.until_shown("diff to rank")
+        upper = watched.text().split("─ lateness of rank")[0].split("\n")
+        axes = [line for line in upper if "step 0" in line]
+        assert len(axes) >= 2, "of the map and of a plot"
+        assert {(line.index("step 0"), len(line.rstrip())) for line in axes} == {
+            (axes[0].index("step 0"), len(axes[0].rstrip()))
+        }
+
+    for size in ((120, 40), (160, 50)):
+        watch(Fixed(made), act, size)
 
 
 def test_the_others_are_those_that_are_compared_with() -> None:
@@ -265,7 +301,7 @@ def test_a_rank_that_cannot_be_compared_has_no_differences(rank: int) -> None:
     assert [bool(row[5]) for row in table] == [known] * len(table)
     beside = text_of(marked_lines(made, [0, rank], 100, 24, ASCII))
     (work,) = (line for line in beside if line.startswith(" work ms "))
-    assert len(work.replace("!", "").split()) == 5 + known, "own two, the difference, and the others"
+    assert (work.replace("!", "").split()[4] != "-") is known, "own two, the difference or a dash, and the others"
     heads, *rows = (line.split(",") for line in compare_csv(made, [0, rank]).splitlines())
     assert {bool(row[heads.index(f"rank_{rank}_diff")]) for row in rows} == {known}
 

@@ -28,9 +28,10 @@ def last_steps(made: Snapshot, steps: int) -> Snapshot:
 
 
 def test_the_axes_are_named_before_the_legend_is_long() -> None:
-    """Beside two compared ranks in 160 columns are 78 cells; `rank x worst of 4 steps` was not understood."""
+    """Of 78 cells; `rank x worst of 4 steps` was not understood."""
     title = text_of(heat_lines(ViewState(snapshot(Made(ranks=8)), COLOUR), 78, 12))[0]
-    assert "lateness, rank x step, the worst of 9 steps a cell ─ ■5 ■10 ■20 ■50 ■100 % " in title
+    assert "lateness, rank x step, worst of 9 steps ─" in title
+    assert "─ ■<5 ■5 ■10 ■20 ■50 ■100 % ─" in title
 
 
 @pytest.mark.parametrize(
@@ -47,14 +48,24 @@ def test_the_title_says_at_every_width_how_many_steps_a_cell_shows(ranks: int, s
 
 
 @pytest.mark.parametrize(
-    ("width", "stops"), [(39, (5, 20, 100)), (36, (5, 100)), (54, STOPS), (72, STOPS), (80, STOPS)]
+    ("width", "stops"), [(36, (5, 100)), (39, (5, 20, 100)), (49, STOPS), (57, STOPS), (72, STOPS), (80, STOPS)]
 )
-def test_a_narrow_map_has_a_brief_legend(width: int, stops: Sequence[int]) -> None:
-    """Beside two compared ranks in 120 columns are 39 cells, and the title left the legend out."""
+def test_a_narrow_map_leaves_words_of_its_title_out_before_stops_and_says_of_what_the_worst_is(
+    width: int, stops: Sequence[int]
+) -> None:
+    """Beside two compared ranks in 120 columns the title had `worst of 7` and neither `<5` nor 10 and 50."""
     made = snapshot(Made(ranks=8, straggler=5))
     title = text_of(heat_lines(ViewState(last_steps(made, width * 3), COLOUR), width, 10))[0]
-    assert "".join(f"{COLOUR.glyphs.swatch}{stop} " for stop in stops) in title
-    assert re.search(r"lateness, .*worst of \d ", title)
+    swatch = COLOUR.glyphs.swatch
+    assert f"{swatch}<5 {''.join(f'{swatch}{stop} ' for stop in stops)}%" in title
+    assert re.search(r"worst of \d steps ", title)
+
+
+def test_a_narrow_map_of_another_metric_keeps_its_name() -> None:
+    made = snapshot(Made(ranks=8))
+    assert made.heat is not None
+    shown = ViewState(replace(made, chosen_heat=replace(made.heat, metric="wait")), COLOUR)
+    assert all("wait, " in text_of(heat_lines(shown, width, 10))[0] for width in (36, 49, 80))
 
 
 @pytest.mark.parametrize("behind", [0, 100, 150])

@@ -159,7 +159,7 @@ NOW_AND_THEN = Finding(
 @pytest.mark.parametrize(
     ("cells", "said"),
     [
-        (60, "late +360 ms in one step of 5, input"), (30, "late +360 ms in one step of 5"),
+        (60, "late +360 ms in one step of 5, input"), (30, "late +360 ms 1/5, input"),
         (25, "late +360 ms 1/5, input"), (20, "late +360 ms 1/5"), (15, "late +360 1/5"), (9, "+360 1/5"),
     ],
 )  # fmt: skip

@@ -19,7 +19,7 @@ from ddpmon.report.peers import (
     others_of,
     shared_decimals,
 )
-from ddpmon.report.verdicts import marked_ranks
+from ddpmon.report.verdicts import marked_ranks, until_words
 from ddpmon.report.wording import last_steps
 from ddpmon.run.medians import median, some_of
 from ddpmon.schema import PHASES
@@ -50,7 +50,8 @@ def against_lines(picture: ViewState, rank: int, width: int, height: int) -> lis
         return fit_all(said, width, height)
     if ranks is None or not 0 <= rank < len(ranks):
         return fit_all([], width, height)
-    lines = [title(f"rank {rank} against the others", _over(ranks, rank), width, look)]
+    name = f"rank {rank} against the others"
+    lines = [title(name, _over(picture, int(ranks.step[rank]), width - len(name) - 6), width, look)]
     lines.append(_headings(width, look))
     others, of_machine = (
         some_of(others_of(picture.snapshot, ranks, [rank], of_machine=machine), MOST_PEERS) for machine in (False, True)
@@ -59,10 +60,12 @@ def against_lines(picture: ViewState, rank: int, width: int, height: int) -> lis
     return fit_all(lines, width, height)
 
 
-def _over(ranks: Ranks, rank: int) -> str:
-    """Which steps the times are of: the other figures are the newest ones."""
-    steps = last_steps(int(ranks.step[rank]))
-    return f"ms: medians of the {steps}" if steps else ""
+def _over(picture: ViewState, newest: int, cells: int) -> str:
+    """Which steps up to the `newest` the times are of, as far as there is room: other figures are the newest ones."""
+    steps, until = last_steps(newest), until_words(picture.snapshot, newest)
+    said = f"ms: medians of the {steps}" if steps else ""
+    whole = f"{said}, {until}" if said and until else said
+    return whole if len(whole) <= cells else said
 
 
 def against_height(picture: ViewState, rank: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.report.verdicts import is_broken, marked_ranks
+from ddpmon.report.verdicts import is_broken, late_ranks, marked_ranks
 from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.host_labels import LABEL, host_labels
 from ddpmon.tui.draw.panel_sizes import fold
@@ -51,13 +51,18 @@ class Bands:
         end = int(self.starts[band + 1]) if band + 1 < len(self.starts) else len(self.order)
         return self.order[int(self.starts[band]) : end]
 
-    def label_of(self, band: int, marked: NDArray[np.bool_]) -> str:
-        """What a band is called: the first of its `marked` [world] ranks, or that one's host, if there is one."""
-        start, ranks = int(self.starts[band]), self.ranks(band)
-        at = start + int(marked[ranks].argmax())
-        if not marked[self.order[at]]:
-            return self.labels[band]
-        return self.hosts[at] if self.hosts else str(self.order[at])
+    def label_of(self, first: int, end: int, worth: Ints) -> tuple[str, int]:
+        """What the bands from `first` to before `end` are called, and the rank after which they are, -1 for none.
+
+        It is the rank of the greatest `worth` [world], or its host; where all have 0, the first band has its own label.
+        """
+        start = int(self.starts[first])
+        stop = int(self.starts[end]) if end < len(self.starts) else len(self.order)
+        at = start + int(worth[self.order[start:stop]].argmax())
+        rank = int(self.order[at])
+        if not worth[rank]:
+            return self.labels[first], -1
+        return (self.hosts[at] if self.hosts else str(rank)), rank
 
     @property
     def gutter(self) -> int:
@@ -146,3 +151,9 @@ def named_ranks(bands: Bands, picture: ViewState) -> NDArray[np.int64]:
         if 0 <= rank < len(marked):
             marked[rank] = 1 + is_broken(finding)
     return marked
+
+
+def naming_worth(named: Ints, picture: ViewState) -> Ints:
+    """[as `named`] after whom a row of several is called, the worthiest: late ranks first, which its cells show."""
+    late = np.isin(np.arange(len(named)), late_ranks(picture.snapshot.findings))
+    return np.where(late & (named > 0), named.max(initial=0) + 1, named)

@@ -11,7 +11,7 @@ from rich.segment import Segment
 
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.report.peers import RHYTHM, Comparison, Row, ShownLateness, compare, now_and_then_words
-from ddpmon.report.verdicts import firing
+from ddpmon.report.verdicts import firing, until_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Finding, Floats, Ints, RankDetail, Snapshot
 from ddpmon.tui.draw.panel import title
@@ -56,6 +56,7 @@ METRICS = (
     Metric("loss", "loss", ""),
     *(Metric(phase, phase, "ms") for phase in PHASES),
 )
+OF_STEPS = {"work", "lateness", "wait", "loss", *PHASES}  # the keys of what is known of a step once it has finished
 # What is plotted of a rank where the kind says more of it than the phase does.
 ABOUT: Mapping[KindName, str] = {
     "gpu_shared": "gpu_utilization_pct",
@@ -110,6 +111,7 @@ class RankPlots:
         since: the onset that is marked; None without one.
         zoom: how many steps are shown, 0 for all on record.
         record: the steps that the plots of the run are over.
+        until: `up to step 59` while no further step finishes, for the titles of what is known of finished steps only.
     """
 
     detail: RankDetail
@@ -118,6 +120,7 @@ class RankPlots:
     since: int | None = None
     zoom: int = 0
     record: Span | None = None
+    until: str = ""
 
     def plot(self, metric: Metric, width: int, height: int, whose: str = "") -> list[Line]:
         """Title with the value of now, the line over the band of the others, and the axis of steps with the onset."""
@@ -130,7 +133,8 @@ class RankPlots:
             return fit_all([title(name, now, width, self.look), nothing], width, height)
         onsets = () if self.since is None else (self.since,)
         span = shared_axis(span, self.record)
-        curve = replace(_curve(course, metric, span), name=name, remark=now, onsets=onsets)
+        until = self.until if metric.key in OF_STEPS else ""
+        curve = replace(_curve(course, metric, span), name=name, remark=now, onsets=onsets, span_words=until)
         return plot_lines(zoomed_curve(curve, self.zoom), width, height, self.look)
 
     def beside(
@@ -191,7 +195,9 @@ def rank_plots(
     rows = (compared or compare(picture.snapshot, [detail.rank])).rows
     since = next((finding.since_step for finding in found if finding.since_step is not None), None)
     figures = _figures(picture.snapshot, detail.rank, rows, found, picture.look)
-    return RankPlots(detail, picture.look, figures, since, picture.zoom, record_span(picture.snapshot))
+    steps = detail.courses["work"].step
+    until = until_words(picture.snapshot, int(steps[-1])) if len(steps) else ""
+    return RankPlots(detail, picture.look, figures, since, picture.zoom, record_span(picture.snapshot), until)
 
 
 def _figures(

@@ -17,6 +17,7 @@ from ddpmon.tui.draw.bands import Bands
 MISSING = 255
 STOPS = (5, 10, 20, 50, 100)  # percent from which each further level begins; below the first one a cell is calm
 LEVELS = len(STOPS) + 1
+FEW = 3  # steps a cell. Chosen: of more nearly each cell has one of five steps
 Levels = NDArray[np.uint8]
 F32 = NDArray[np.float32]
 
@@ -85,7 +86,8 @@ class Grid:
     Attributes:
         levels: [bands, columns] 0 for calm to `LEVELS - 1`, `MISSING` where nothing is known.
         at: [columns] where in the heat's steps each column begins; neighbours may show the same steps.
-        stride: steps that share a column.
+        stride: steps that share a column, at most.
+        least: steps that share a column, at least; of the first one not.
         steps: [columns] the first step of each column.
         newest: the last step of the last column.
     """
@@ -93,8 +95,15 @@ class Grid:
     levels: Levels
     at: Ints
     stride: int
+    least: int
     steps: Ints
     newest: int
+
+    def steps_in(self, column: int) -> slice:
+        """Where in the heat's steps those of a column lie."""
+        first = int(self.at[column])
+        later = self.at[column:][self.at[column:] > first]
+        return slice(first, int(later[0]) if len(later) else None)
 
     def column_of(self, step: int) -> int:
         """The first column that shows the step; -1 for a step before all."""
@@ -109,7 +118,7 @@ def quantise(heat: Heat, columns: int, bands: Bands, named: Ints | None = None) 
     above 0 for such a rank. The columns fill the room at every number of steps, and show all of them: a cell of one
     step or several takes several columns where there are few.
     """
-    at, stride = _columns(heat.step, columns)
+    at, least, stride = _columns(heat.step, columns)
     shown = METRICS[heat.metric]
     folded = _folded(heat.values, bands) if shown.rises else heat.values
     percent = shown.percent(heat, folded)[:, int(at[0]) :]
@@ -119,7 +128,7 @@ def quantise(heat: Heat, columns: int, bands: Bands, named: Ints | None = None) 
         _leave_open(percent, heat.values[:, int(at[0]) :], bands, named)
     starts, cells = np.unique(at - at[0], return_inverse=True)
     percent = np.fmax.reduceat(percent, starts, axis=1) if stride > 1 else percent[:, starts]
-    return Grid(_levels(percent)[:, cells], at, stride, heat.step[at], int(heat.step[-1]))
+    return Grid(_levels(percent)[:, cells], at, stride, least, heat.step[at], int(heat.step[-1]))
 
 
 def _folded(values: F32, bands: Bands) -> F32:
@@ -149,15 +158,18 @@ def _leave_open(percent: F32, values: F32, bands: Bands, named: Ints) -> None:
         percent[band, unknown & (percent[band] < STOPS[0])] = np.nan
 
 
-def _columns(step: Ints, columns: int) -> tuple[Ints, int]:
-    """Where each column begins, and the steps it holds.
+def _columns(step: Ints, columns: int) -> tuple[Ints, int, int]:
+    """Where each column begins, and the fewest and the most steps that one holds.
 
-    A column begins at a multiple of the stride, so that a cell shows the same steps as further ones arrive; the first
-    cell may have fewer, so there is one more than full ones.
+    A few steps a cell are spread over all columns, so that a late step has one cell: what is late in every fifth step
+    looks so. Of more steps a column begins at a multiple of the stride, so that a cell shows the same steps as further
+    ones arrive; the first cell may have fewer, so there is one more than full ones.
     """
+    if columns < len(step) <= FEW * columns:
+        return np.arange(columns) * len(step) // columns, len(step) // columns, -(-len(step) // columns)
     stride = 1 if len(step) <= columns else -(-len(step) // max(columns - 1, 1))
     starts = np.flatnonzero(np.r_[True, (step[1:] // stride) != (step[:-1] // stride)])[-columns:]
-    return starts[np.arange(columns) * len(starts) // columns].astype(np.int64), stride
+    return starts[np.arange(columns) * len(starts) // columns].astype(np.int64), stride, stride
 
 
 def _levels(percent: F32) -> Levels:
@@ -167,8 +179,8 @@ def _levels(percent: F32) -> Levels:
 
 def value_at(heat: Heat, grid: Grid, ranks: Ints, column: int) -> tuple[int, int, float, float] | None:
     """The worst cell under a column: (rank, step, its value, percent as coloured); None where nothing is known."""
-    first = int(grid.at[column])
-    percent = METRICS[heat.metric].percent(heat, heat.values[ranks])[:, first : first + grid.stride]
+    first, here = int(grid.at[column]), grid.steps_in(column)
+    percent = METRICS[heat.metric].percent(heat, heat.values[ranks])[:, here]
     if np.isnan(percent).all():
         return None
     row, place = np.unravel_index(int(np.nanargmax(percent)), percent.shape)

@@ -15,10 +15,11 @@ from rich.style import Style
 from ddpmon.format import count, figure, pct, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE, noise_ms
 from ddpmon.report.step_clock import wall_of
-from ddpmon.report.verdicts import onsets
+from ddpmon.report.verdicts import about_ranks, onsets
+from ddpmon.report.wording import format_ranks
 from ddpmon.run.medians import median
 from ddpmon.snapshot import Heat
-from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_ranks
+from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_ranks, naming_worth
 from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels, quantise, value_at
 from ddpmon.tui.draw.host_labels import cut_label
 from ddpmon.tui.draw.panel import axis, beginning, no_match, title, title_line
@@ -30,7 +31,7 @@ TALLEST = 3  # lines a rank, where there is room
 FEW_LINES = 12  # that a map of a few ranks takes at most, beside other things
 _KEPT = 64  # lines, more than a map has: most stay the same until a column is full
 WIDE = 100  # cells from which on the axis has times of day
-_LEGENDS = (slice(0, None), slice(1, None), slice(1, None, 2), slice(1, None, 4))  # the stops named: all, or fewer
+_LEGENDS = ((0, 1, 2, 3, 4, 5), (0, 1, 3, 5), (0, 1, 5))  # the levels named: all, or fewer
 _TITLE_FRAME = 6  # cells of a title line beside its name and its legend
 
 
@@ -74,17 +75,23 @@ def heat_lines(
     grid = quantise(heat, max(width - bands.gutter - 1, 1), bands, named_ranks(bands, picture))
     lines = [_title(picture, heat, grid, bands, cursor, width)]
     lines += _rows(grid, bands, picture, width, lines_of_bands(heat, bands, height), cursor)
-    lines.append(_axis(grid, picture, bands.gutter, width))
+    lines.append(_axis(grid, picture, bands, width))
     return fit_all(lines, width, height)
 
 
 def ranks_lines(picture: ViewState, ranks: Sequence[int], width: int, height: int) -> list[Line]:
-    """The map of some ranks, in one line or up to three each: at most `height` lines, and none without room."""
+    """The map of some ranks, in one line or up to three each: at most `height` lines, and none without room.
+
+    Where nothing is known of any of them, one line says so below the title.
+    """
     heat = shown_heat(picture)
     here = [rank for rank in ranks if heat is not None and rank < len(heat.values)]
     most = (height - FRAME) // max(len(here), 1)
     if heat is None or not here or not most:
         return []
+    if np.isnan(heat.values[here]).all():
+        look, name = picture.look, f"{METRICS[heat.metric].name} by rank and step"
+        return [title(name, "", width, look), [Segment(f"  {format_ranks(here)}: {NOT_KNOWN}", look.dim)]]
     tall = min(most, TALLEST, max(FEW_LINES // len(here), 1))
     return heat_lines(picture, width, FRAME + len(here) * tall, only=here)
 
@@ -125,49 +132,53 @@ def _nothing(look: Look) -> list[Line]:
 
 
 def _title(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Cursor | None, width: int) -> Line:
-    """What rows and columns are where a legend of all stops has room beside it, else a name that leaves a legend room.
+    """What rows and columns are where a legend of all stops has room beside it, else a name that leaves it room.
 
-    Under a cursor the name is what the cell shows. No legend where not even the shortest has room.
+    Words of the name are left out before stops of the legend. Under a cursor the name is what the cell shows. No legend
+    where not even the shortest has room.
     """
     look = picture.look
     names = list(_names(heat, grid, bands))
     if cursor is not None:
         names = [_told(picture, heat, grid, bands, cursor)]
-    legends = [*(_legend(heat, look, shown) for shown in _LEGENDS), list[Segment]()]
+    whole = [_legend(heat, look, _LEGENDS[0], brief=brief) for brief in (False, True)]
+    legends = [*(_legend(heat, look, levels, brief=True) for levels in _LEGENDS[1:]), list[Segment]()]
     telling = [name for name in names if " x step" in name]
-    tries = [*product(legends[:2], telling), *product(legends, names)]
+    named = [name for name in names if not name.startswith("worst")]
+    tries = [*product(whole, telling), *product(whole, named), *product(whole, names), *product(legends, names)]
     room = width - _TITLE_FRAME
     fitting = ((name, legend) for legend, name in tries if len(name) + width_of(legend) <= room)
     name, legend = next(fitting, (names[-1], legends[-1]))
     return title_line(name, legend, width, look)
 
 
-def _legend(heat: Heat, look: Look, shown: slice) -> Line:
-    """`■<5 ■5 ■10 ■20 ■50 ■100 % of a step`; brief as `■5 ■10 ■20 ■50 ■100 %` or `■5 ■20 ■100 %`."""
+def _legend(heat: Heat, look: Look, levels: Sequence[int], *, brief: bool) -> Line:
+    """`■<5 ■5 ■10 ■20 ■50 ■100 % of a step`; brief as `■<5 ■5 ■10 ■20 ■50 ■100 %` or `■<5 ■5 ■20 ■100 %`."""
     line: Line = []
-    levels = enumerate((f"<{STOPS[0]}", *map(str, STOPS)))
-    for level, text in list(levels)[shown]:
+    for level in levels:
         swatch = look.glyphs.swatch if look.smooth else look.glyphs.levels[level]
+        text = STOPS[level - 1] if level else f"<{STOPS[0]}"
         line += [Segment(swatch, ink(look.ramp[level])), Segment(f"{text} ", look.dim)]
-    return [*line, Segment("%" if shown.start else f"% {METRICS[heat.metric].of}", look.dim)]
+    return [*line, Segment("%" if brief else f"% {METRICS[heat.metric].of}", look.dim)]
 
 
 def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
-    """What the map shows, in fewer and fewer words; that a cell shows the worst of several steps is never left out."""
+    """What the map shows, in fewer and fewer words; that a cell shows the worst of several steps is never left out.
+
+    Last a name without the metric, if that is lateness, which the map shows unless one asks for another.
+    """
     metric, unit, steps = METRICS[heat.metric].name, bands.unit, plural(grid.stride, "step")
     each = ", the worst rank of each" if unit == "host" and bands.size == 1 else ""
     some = f", {len(bands.order):,} of {len(heat.values):,} ranks" if len(bands.order) < len(heat.values) else ""
-    shared = [plural(bands.size, unit)] if bands.size > 1 else []
-    shared += [steps] if grid.stride > 1 else []
-    if shared:
-        yield f"{metric}, {unit} x step{each}, the worst of {' and '.join(shared)} a cell{some}"
-        is_alone = shared == [steps]
-        yield from (
-            [f"{metric}, {unit} x step{part}, worst of {steps}" for part in (each + some, "")] if is_alone else []
-        )
-        yield f"{metric}, worst of {' and '.join(shared)} a cell"
-        yield f"{metric}, worst of {' x '.join(shared)}"
-        yield from [f"{metric}, worst of {grid.stride}"] if is_alone else []
+    hosts = [plural(bands.size, unit)] if bands.size > 1 else []
+    if hosts or grid.stride > 1:
+        exact = f"{grid.least} or {steps}" if grid.least < grid.stride else steps
+        shared, brief = ([*hosts, *([said] if grid.stride > 1 else [])] for said in (exact, steps))
+        worst, briefly = f"worst of {' and '.join(shared)} a cell", f"worst of {' x '.join(brief)}"
+        yield f"{metric}, {unit} x step{each}, the {worst}{some}"
+        yield from () if hosts else (f"{metric}, {unit} x step{part}, {briefly}" for part in (each + some, ""))
+        yield from (f"{metric}, {words}" for words in (worst, briefly))
+        yield from () if heat.metric != "lateness" else (briefly,) if hosts else (worst, briefly)
         return
     yield from (f"{metric}, {unit} x step{part}" for part in (each + some, some, ""))
 
@@ -182,7 +193,8 @@ def _told(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Curs
         who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
         return f"{who} {look.glyphs.dot} step {count(int(grid.steps[column]))} {look.glyphs.dot} not known"
     rank, step, value, percent = found
-    among = f", the worst of {grid.stride}" if grid.stride > 1 else ""
+    many = len(heat.step[grid.steps_in(column)])
+    among = f", the worst of {many}" if many > 1 else ""
     parts = [f"rank {rank}", f"step {count(step)}{among}", time_of_day(wall_of(picture.snapshot, step))]
     parts.append(look.clean(_value_words(heat, value, percent, noise_ms(picture.snapshot))))
     return f" {look.glyphs.dot} ".join(part for part in parts if part)
@@ -202,7 +214,7 @@ def _rows(
 ) -> list[Line]:
     look = picture.look
     marked = named_ranks(bands, picture)
-    named = np.maximum.reduceat(marked[bands.order], bands.starts)
+    worth = naming_worth(marked, picture)
     signs = ((" ", look.dim), (look.glyphs.mark, look.accent), (look.glyphs.lost, look.broken))
     step = 2 if bands.halves else 1
     lines = []
@@ -213,11 +225,12 @@ def _rows(
             else _tall(grid, band, lines_of, look)
         )
         here = cursor is not None and band <= cursor.band < band + step
-        first = band + int(named[band : band + step].argmax())
-        label = bands.label_of(cursor.band if here and cursor is not None else first, marked > 0)
+        named = (band, band + step)
         if here and cursor is not None:
             cells = [_crossed(line, cursor.column(grid), look) for line in cells]
-        gutter = _gutter(label, bands.label, signs[named[band : band + step].max()], here, look)
+            named = (cursor.band, cursor.band + 1)
+        label, rank = bands.label_of(*named, worth)
+        gutter = _gutter(label, bands.label, signs[marked[rank] if rank >= 0 else 0], here, look)
         gutters = [gutter, *[[Segment(" " * bands.gutter)]] * (len(cells) - 1)]
         lines += [fit(gutter + line, width) for gutter, line in zip(gutters, cells, strict=True)]
     return lines
@@ -303,20 +316,25 @@ def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:
     return [(value, len(list(run))) for value, run in groupby(values.tolist())]
 
 
-def _axis(grid: Grid, picture: ViewState, gutter: int, width: int) -> Line:
-    """The steps and times of the ends, and where lasting troubles began; the end of a rewound picture is marked."""
+def _axis(grid: Grid, picture: ViewState, bands: Bands, width: int) -> Line:
+    """The steps and times of the ends, and where lasting troubles began; the end of a rewound picture is marked.
+
+    Of some ranks these are the troubles about them.
+    """
     look, snapshot = picture.look, picture.snapshot
     columns = len(grid.at)
     first, last = int(grid.steps[0]), grid.newest
     end = count(last) if snapshot.replay is None else f"{count(last)} {look.glyphs.cursor}"
-    began = [(grid.column_of(since), since) for since in onsets(snapshot.findings) if since <= last]
+    some = snapshot.ranks is not None and len(bands.order) < len(snapshot.ranks)
+    findings = about_ranks(snapshot, bands.order.tolist()) if some else snapshot.findings
+    began = [(grid.column_of(since), since) for since in onsets(findings) if since <= last]
     told = [(at, _dated("", since, picture, width) if at >= 0 else count(since)) for at, since in began]
     named = (_dated("step ", first, picture, width), f"step {count(first)}", count(first))
     marks = beginning(named, told, columns, look)
     marks.append((columns - len(end), end, snapshot.replay is not None))
     between = [columns * quarter // 4 for quarter in (2, 1, 3)] if width >= WIDE else []
     times = [(place, _dated("", int(grid.steps[place]), picture, width)) for place in between]
-    return [Segment(" " * gutter, look.text), *axis(marks, columns, look, times)]
+    return [Segment(" " * bands.gutter, look.text), *axis(marks, columns, look, times)]
 
 
 def _dated(lead: str, step: int, picture: ViewState, width: int) -> str:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from ddpmon.report.verdicts import marked_ranks
-from ddpmon.snapshot import NodeView, Snapshot
-from ddpmon.tui.draw.courses import LEAST_ROWS, plottable, rank_plots, reading_line
+from ddpmon.snapshot import NodeView, RankDetail, Snapshot
+from ddpmon.tui.draw.courses import LEAST_ROWS, Metric, plottable, rank_plots, reading_line
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line
@@ -47,11 +51,18 @@ def host_courses(picture: ViewState, number: int, width: int, height: int) -> li
         wanted = plotted_rank(snapshot, number)
         return lines if wanted is None else [*lines, reading_line(wanted, look)]
     named = marked_ranks(snapshot.findings).get(detail.rank)
-    few = snapshot.ranks is None or len(snapshot.ranks) <= FEW
-    shaded = "shaded: the others" if few else "shaded: nine in ten of the others"
-    lines.append(title(f"rank {detail.rank} and its machine", shaded, width, look))
+    metrics = plottable(detail, MACHINE)
+    lines.append(title(f"rank {detail.rank} and its machine", _shaded(snapshot, detail, metrics), width, look))
     drawn = rank_plots(picture, detail, [] if named is None else [named])
-    return [*lines, *drawn.grid(plottable(detail, MACHINE), width, height - len(lines))]
+    return [*lines, *drawn.grid(metrics, width, height - len(lines))]
+
+
+def _shaded(snapshot: Snapshot, detail: RankDetail, metrics: Sequence[Metric]) -> str:
+    """What is shaded in the plots of these metrics; empty where nothing is, as of a rank that restarted alone."""
+    if not any(np.isfinite(detail.courses[metric.key].others).any() for metric in metrics):
+        return ""
+    few = snapshot.ranks is None or len(snapshot.ranks) <= FEW
+    return "shaded: the others" if few else "shaded: nine in ten of the others"
 
 
 def _node(snapshot: Snapshot, number: int) -> NodeView | None:

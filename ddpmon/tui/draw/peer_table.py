@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -19,7 +20,7 @@ from ddpmon.report.peers import (
     difference_words,
     now_and_then_words,
 )
-from ddpmon.report.verdicts import is_restart, restarted_alone
+from ddpmon.report.verdicts import is_restart, restarted_alone, until_words
 from ddpmon.report.wording import last_steps
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.findings import one_line
@@ -33,7 +34,8 @@ OTHERS_MOST = 13  # cells of the others of marked ranks, where their median is t
 NAME_LEAST = 14  # cells of a figure's name where the ranks need the others
 CELL_LEAST, CELL_MOST = 8, 24  # of a marked rank
 VALUE_LEAST, MORE_LEAST, MORE = 10, 7, 9  # of these for the value and its sign, and for the difference from the first
-SAID_MOST = 3  # findings below the figures of marked ranks
+GAP, SIGN = 2, 2  # before a value and behind it
+SAID_MOST, SAID_LEAST = 3, 70  # findings below the figures of marked ranks, and cells of one that is late now and then
 HEADS, FIGURES_LEAST = 2, 4  # lines above the figures, and the figures and what has no room that such findings leave
 # What is left out first where room is short.
 WORTH = (
@@ -46,12 +48,6 @@ def _difference(row: Row, look: Look) -> str:
     """By how much the figure of the only rank exceeds that of the others; empty where it cannot be compared."""
     other = row.others if math.isfinite(row.difference()) else math.nan
     return look.clean(difference_words(row.own[0], other, row.decimals, row.noise))
-
-
-def _difference_from_first(row: Row, place: int, look: Look) -> str:
-    """By how much a figure exceeds that of the first rank; empty of the first one, and where they differ in steps."""
-    other = row.own[0] if place and math.isfinite(row.difference_from_first(place)) else math.nan
-    return look.clean(difference_words(row.own[place], other, row.decimals, row.noise))
 
 
 def peer_lines(
@@ -94,9 +90,11 @@ def _heading(name: str, heading: str, cells: int, width: int, look: Look) -> Lin
 
 def _over(snapshot: Snapshot, rank: int, cells: int) -> str:
     """Which steps the times are of, in so many cells of a title: the other figures are the newest ones."""
-    steps = "" if snapshot.ranks is None else last_steps(int(snapshot.ranks.step[rank]))
+    newest = -1 if snapshot.ranks is None else int(snapshot.ranks.step[rank])
+    steps, until = last_steps(newest), until_words(snapshot, newest)
     brief = steps.removeprefix("last ")
     said = (f"ms: {steps}", f"ms: {brief}", f"ms {brief}") if steps else ("ms",)
+    said = (f"ms: {until}", f"ms: {until.removeprefix('up ')}", *said) if steps and until else said
     return next((words for words in said if len(words) <= cells - 5), said[-1])
 
 
@@ -137,8 +135,50 @@ def _fitting(rows: list[Row], room: int, who: Sequence[int], findings: Sequence[
 
 def table_size(snapshot: Snapshot, who: Sequence[int], findings: Sequence[Finding]) -> tuple[int, int]:
     """Cells and lines that marked ranks take where there is room for all of them and all their figures."""
-    high = 2 + len(compare(snapshot, who).rows) + len(_loud(who, findings))
-    return NAME + len(who) * CELL_MOST + OTHERS_MOST + 1, high
+    found = compare(snapshot, who)
+    cells = sum(_wanted(snapshot, found, who, findings)) * len(who) + len(_others_words(found, OTHERS_MOST))
+    said = _loud(who, findings)
+    return max(NAME + cells + 1, SAID_LEAST if said else 0), HEADS + len(found.rows) + len(said)
+
+
+class Widths(NamedTuple):
+    """Cells of a marked rank: of the value with its sign, and of the difference from the first, 0 without room."""
+
+    value: int
+    more: int
+
+    @property
+    def cell(self) -> int:
+        """All of them."""
+        return self.value + self.more
+
+
+def _wanted(snapshot: Snapshot, found: Comparison, who: Sequence[int], findings: Sequence[Finding]) -> Widths:
+    """What the ranks' names, hosts and figures need; all ranks get the same."""
+    cells = ((row, place, blaming(row, rank, findings)) for row in found.rows for place, rank in enumerate(who))
+    apart = [_apart(*cell, MORE) for cell in cells]
+    more = MORE if max(map(len, apart), default=0) >= MORE_LEAST else MORE_LEAST
+    values = [row.words(value) for row in found.rows for value in row.own if math.isfinite(value)]
+    value = GAP + max(len(text) for text in [*(f"rank {rank}" for rank in who), *values]) + SIGN
+    hosts = () if snapshot.ranks is None else (snapshot.ranks.host[rank] for rank in who)
+    longest = min(max(map(len, hosts), default=0) + 1, CELL_MOST)
+    return Widths(max(value, longest - more), more)
+
+
+def _apart(row: Row, place: int, finding: Finding | None, cells: int) -> str:
+    """What stands under `diff` in so many cells: how often the rank is late, else by how much it exceeds the first.
+
+    Empty of the first one, and where they differ in steps.
+    """
+    other = row.own[0] if place and math.isfinite(row.difference_from_first(place)) else math.nan
+    return now_and_then_words(finding, cells - 1) or difference_words(row.own[place], other, row.decimals, row.noise)
+
+
+def _widths(wanted: Widths, ranks: int, room: int) -> Widths:
+    """The same in so many cells for all the ranks."""
+    cell = max(min(room // ranks, wanted.cell), CELL_LEAST)
+    more = next((more for more in (wanted.more, MORE_LEAST) if cell >= VALUE_LEAST + more), 0)
+    return Widths(cell - more, more)
 
 
 def _loud(who: Sequence[int], findings: Sequence[Finding]) -> list[Finding]:
@@ -169,11 +209,11 @@ def marked_lines(
     """
     found, shown = compare(snapshot, who), who[: max(ranks_fitting(width), 1)]
     name = NAME if NAME + NUMBER + 1 + len(who) * CELL_LEAST <= width else NAME_LEAST
-    cell = max(min((width - name - NUMBER - 1) // len(shown), CELL_MOST), CELL_LEAST)
-    many = _others_words(found, width - name - 1 - len(shown) * cell)
-    heading = f"{_rank_names(shown, cell, findings, look)}{'others':>{len(many)}}"
+    widths = _widths(_wanted(snapshot, found, who, findings), len(shown), width - name - NUMBER - 1)
+    many = _others_words(found, width - name - 1 - len(shown) * widths.cell)
+    heading = f"{_rank_names(shown, widths, findings, look)}{'others':>{len(many)}}"
     lines = [_heading("compare", heading, name, width, look)]
-    lines.append([*_hosts(snapshot, shown, name, cell, look), Segment(many, look.dim)])
+    lines.append([*_hosts(snapshot, shown, name, widths, look), Segment(many, look.dim)])
     most = max(height - HEADS - FIGURES_LEAST, 0)
     said = [one_line(finding, width, look, costs=costs_word(snapshot)) for finding in _loud(who, findings)[:most]]
     room, missing = height - HEADS - len(said), list[str]()
@@ -184,7 +224,7 @@ def marked_lines(
     lines += below if scrolls else []
     for row in rows:
         middle = Segment(f"{row.words(row.others, look.unknown):>{len(many)}}", look.dim)
-        lines.append(fit([*_compared(row, shown, name, cell, look, findings), middle], width))
+        lines.append(fit([*_compared(row, shown, name, widths, look, findings), middle], width))
     lines += [] if scrolls else below
     return fit_all(lines, width, height)
 
@@ -200,11 +240,11 @@ def _others_words(found: Comparison, room: int) -> str:
     return f" {long}" if len(long) < room else f"{short:>{NUMBER}}"
 
 
-def _rank_names(who: Sequence[int], cell: int, findings: Sequence[Finding], look: Look) -> str:
+def _rank_names(who: Sequence[int], widths: Widths, findings: Sequence[Finding], look: Look) -> str:
     """The ranks over their figures, with the sign of one that restarted alone, and a heading over the differences."""
-    more, alone = _more_room(cell), restarted_alone(findings)
+    more, alone = widths.more, restarted_alone(findings)
     names = (
-        f"{f'rank {rank}':>{cell - more - 2}} {look.glyphs.restarted if rank in alone else ' '}"
+        f"{f'rank {rank}':>{widths.value - SIGN}} {look.glyphs.restarted if rank in alone else ' '}"
         f"{'diff' if place and more else '':>{more}}"
         for place, rank in enumerate(who)
     )
@@ -218,36 +258,31 @@ def _missing(ranks: int, figures: int, width: int) -> list[str]:
     return wrap("; ".join(said), width - 2) if said else []
 
 
-def _compared(row: Row, who: Sequence[int], name: int, cell: int, look: Look, findings: Sequence[Finding]) -> Line:
+def _compared(row: Row, who: Sequence[int], name: int, widths: Widths, look: Look, findings: Sequence[Finding]) -> Line:
     """A figure of each of the ranks."""
     line = _name(row, name, look)
     for place, rank in enumerate(who):
-        line += _one(row, place, cell, look, blaming(row, rank, findings))
+        line += _one(row, place, widths, look, blaming(row, rank, findings))
     return line
 
 
-def _more_room(cell: int) -> int:
-    """Cells for the difference from the first rank."""
-    return next((more for more in (MORE, MORE_LEAST) if cell >= VALUE_LEAST + more), 0)
-
-
-def _one(row: Row, place: int, cell: int, look: Look, finding: Finding | None) -> Line:
+def _one(row: Row, place: int, widths: Widths, look: Look, finding: Finding | None) -> Line:
     """One rank's figure with its sign, and where there is room by how much it exceeds the first one's."""
     style, sign = _tone(row, place, look, finding)
-    room = _more_room(cell)
-    apart = _difference_from_first(row, place, look)
-    apart = (now_and_then_words(finding, room - 1) or apart) if room else ""
-    value, is_rare = row.words(row.own[place], look.unknown), bool(now_and_then_words(finding, room - 1))
+    room, is_rare = widths.more, bool(now_and_then_words(finding, 0))
+    apart = look.clean(_apart(row, place, finding, room)) or (look.unknown if place else "")
     return [
-        Segment(f"{value:>{cell - room - 2}}", _own_tone(row, place, look, finding)),
+        Segment(
+            f"{row.words(row.own[place], look.unknown):>{widths.value - SIGN}}", _own_tone(row, place, look, finding)
+        ),
         Segment(f" {sign or ' '}", style),
-        Segment(f"{apart:>{room}}", style if is_rare else look.dim),
+        Segment(f"{apart if room else '':>{room}}", style if is_rare else look.dim),
     ]
 
 
-def _hosts(snapshot: Snapshot, who: Sequence[int], name: int, cell: int, look: Look) -> Line:
+def _hosts(snapshot: Snapshot, who: Sequence[int], name: int, widths: Widths, look: Look) -> Line:
     """Which rank the differences are against, or the width that they need; and the hosts below the ranks' names."""
-    room = _more_room(cell)
+    room, cell = widths.more, widths.cell
     least = NAME + NUMBER + 1 + len(who) * (VALUE_LEAST + MORE_LEAST)
     against = f" diff to rank {who[0]}" if room else f" diff: {least} columns"
     against = against if len(who) > 1 else ""
@@ -255,5 +290,5 @@ def _hosts(snapshot: Snapshot, who: Sequence[int], name: int, cell: int, look: L
     for rank in who:
         host = look.clean(snapshot.ranks.host[rank]) if snapshot.ranks is not None else ""
         shown = clip(host or look.unknown, cell - 1 if room else cell - 3, look.glyphs.more)
-        line.append(Segment(f"{shown:>{cell - room - 2}}".ljust(cell), look.dim))
+        line.append(Segment(f"{shown:>{widths.value - SIGN}}".ljust(cell), look.dim))
     return line

@@ -9,11 +9,12 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.format import figure, known, loss_words, time_of_day
+from ddpmon.report.base_step import share_words
 from ddpmon.report.job_progress import part_of_ranks
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
-from ddpmon.report.verdicts import figures_now, late_ranks, onsets
-from ddpmon.snapshot import Floats, Heat, Series, Snapshot
+from ddpmon.report.verdicts import about_ranks, figures_now, late_ranks, onsets, until_words
+from ddpmon.snapshot import Finding, Floats, Heat, Series, Snapshot
 from ddpmon.tui.draw.decimation import first_single
 from ddpmon.tui.draw.panel import no_match, title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
@@ -48,11 +49,17 @@ def plots_stacked(picture: ViewState, rank: int, width: int, height: int, *, lat
         curves = [curve for curve in curves if other is None or curve.name != other.name]
     if not curves:
         return fit_all([title("loss", "", width, picture.look)], width, height)
+    lines = _stacked(curves, width - 1, height, picture.look)
+    return fit_all([_indented(line, picture.look) for line in lines], width, height)
+
+
+def _stacked(curves: Sequence[Curve], width: int, height: int, look: Look) -> list[Line]:
+    """As many plots below each other as have room."""
     shown = curves[: _many_below(curves, height)]
     lines: list[Line] = []
     for place, curve in enumerate(shown):
-        lines += plot_lines(curve, width - 1, (height - len(lines)) // (len(shown) - place), picture.look)
-    return fit_all([_indented(line, picture.look) for line in lines], width, height)
+        lines += plot_lines(curve, width, (height - len(lines)) // (len(shown) - place), look)
+    return lines
 
 
 def plots_beside(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
@@ -79,7 +86,8 @@ def calm_plots(picture: ViewState, width: int, height: int) -> list[Line]:
 
 def plots_below(picture: ViewState, width: int, height: int) -> list[Line]:
     """As many of the run's plots below each other as have room; empty without any."""
-    return plots_stacked(picture, -1, width, height, lateness=False) if height >= LEAST else []
+    curves = _curves(picture, -1, lateness=False)
+    return fit_all(_stacked(curves, width, height, picture.look), width, height) if curves and height >= LEAST else []
 
 
 def count_below(picture: ViewState, height: int) -> int:
@@ -149,8 +157,9 @@ def _worst(picture: ViewState) -> Iterator[Curve]:
         return
     newest = timeline.late_pct[np.isfinite(timeline.late_pct)][-1]
     step = timeline.step.astype(np.float64)
-    name, now = "latest rank of each step, %", figure(float(newest))
-    yield from _completed(picture, Curve(name, now, step, timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100))
+    name, now = "latest rank of each step, %", picture.look.clean(share_words(float(newest)))
+    curve = Curve(name, now, step, timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100)
+    yield from _completed(picture, curve, findings=picture.snapshot.findings)
 
 
 def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
@@ -180,7 +189,8 @@ def _in_its_place(picture: ViewState) -> Curve | None:
         return curves[-1] if len(curves) > 1 else None
     now = figure(figures_now(picture.snapshot).allreduce_ms, "")
     step = timeline.step.astype(np.float64)
-    return _completed(picture, Curve("all-reduce, ms", now, step, timeline.allreduce_ms, is_cut=True))[0]
+    curve = Curve("all-reduce, ms", now, step, timeline.allreduce_ms, is_cut=True)
+    return _completed(picture, curve, findings=picture.snapshot.findings)[0]
 
 
 def _why_unknown(snapshot: Snapshot) -> str:
@@ -209,16 +219,18 @@ def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
         Curve(f"loss{source}", loss_words(job.loss, ""), series.step, series.loss, series.loss_low, series.loss_high),
         Curve(picture.look.clean(job.throughput_unit), speed, series.step, series.throughput),
     ]
-    return _completed(picture, *(replace(curve, single_from=single) for curve in curves))
+    curves = [replace(curve, single_from=single) for curve in curves]
+    return _completed(picture, *curves, findings=picture.snapshot.findings)
 
 
-def _completed(picture: ViewState, *curves: Curve) -> list[Curve]:
+def _completed(picture: ViewState, *curves: Curve, findings: Sequence[Finding]) -> list[Curve]:
     """The steps of curves that the reader has zoomed in on, with the onsets and times of day of their axis, hatched.
 
-    Their titles say which part of the run they show. All are over the same steps.
+    The onsets are those of the `findings`. The titles say which part of the run the curves show. All are over the same
+    steps.
     """
     snapshot = picture.snapshot
-    record, began = record_span(snapshot), tuple(onsets(snapshot.findings))
+    record, began = record_span(snapshot), tuple(onsets(findings))
     shown = [zoomed_curve(_on_shared_axis(curve, record), picture.zoom) for curve in curves]
     times = _times(snapshot, shown[0].step)
     return [replace(curve, onsets=began, times=times, is_filled=True) for curve in shown]
@@ -249,7 +261,9 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
     name = f"lateness of rank {rank}, ms"
     step, values = heat.step.astype(np.float64), heat.values[rank].astype(np.float64)
     least = NOTABLE * float(np.nan_to_num(np.nanmedian(heat.base_ms)))
-    return _completed(picture, Curve(name, look.clean(late), step, values, low, high, floor=0.0, ceiling=least))[0]
+    curve = Curve(name, look.clean(late), step, values, low, high, floor=0.0, ceiling=least)
+    curve = _completed(picture, curve, findings=about_ranks(picture.snapshot, [rank]))[0]
+    return replace(curve, span_words=curve.span_words or until_words(picture.snapshot, int(heat.step[-1])))
 
 
 def _band(heat: Heat, rank: int, late: Sequence[int]) -> tuple[Floats | None, Floats | None]:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from ddpmon.format import tick
 
 LABEL = 5  # cells of a tick's label
-MOST_WASTE = 0.8  # of the range that is asked for: more room than that is not left empty for a second tick
+MOST_WASTE, FEW_ROWS = 0.45, 8  # of the range that is asked for: so much is left empty for more ticks at most; chosen
+FEW_WASTE = 0.8  # the same in fewer rows, of which few ticks lie on one: a tick at 0 is worth more than the room
+ENDS_WASTE = 0.5  # of the range that is asked for, where only the ends have ticks: so rounder numbers stand there
 TICK_WORTH = 0.1  # of the range: the room that a tick more or less than wanted is worth, two four times as much; chosen
 _FACTORS = (10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)
 
@@ -30,10 +32,11 @@ def ticked(low: float, high: float, rows: int) -> Scale:
     def cost(scale: Scale) -> float:
         return (scale.high - scale.low) / (high - low) + TICK_WORTH * (len(scale.ticks) - 1 - wanted) ** 2
 
-    found = [
-        scale for scale in _candidates(low, high, rows) if scale.high - scale.low <= (1 + MOST_WASTE) * (high - low)
-    ]
-    return min(found, key=cost, default=Scale(low, high, _two(low, high, rows)))
+    most = (1 + (FEW_WASTE if rows < FEW_ROWS else MOST_WASTE)) * (high - low)
+    found = [scale for scale in _candidates(low, high, rows) if scale.high - scale.low <= most]
+    if found:
+        return min(found, key=cost)
+    return _ends(low, high) if rows > 1 else Scale(low, high, _within(low, high))
 
 
 def _candidates(low: float, high: float, rows: int) -> Iterator[Scale]:
@@ -63,13 +66,22 @@ def _least_spacing(low: float, high: float) -> float:
     return max(least, 1e-3) if size >= 5e-3 else least
 
 
-def _two(low: float, high: float, rows: int) -> tuple[float, ...]:
-    """Two round numbers within the range that are far apart; one where two would be on one row or have one label."""
+def _ends(low: float, high: float) -> Scale:
+    """The range with round numbers at its ends, which alone are ticks: none lies elsewhere than on its row."""
+    unit, least = 10.0 ** math.floor(math.log10(high - low)), _least_spacing(low, high)
+    for spacing in [*(unit * factor for factor in _FACTORS if unit * factor > least), least]:
+        bottom, top = math.floor(low / spacing + 1e-9) * spacing, math.ceil(high / spacing - 1e-9) * spacing
+        if top - bottom <= (1 + ENDS_WASTE) * (high - low):
+            break
+    return Scale(min(bottom, low), max(top, high), (bottom, top))
+
+
+def _within(low: float, high: float) -> tuple[float, ...]:
+    """A round number within the range."""
     spacing = 10.0 ** math.ceil(math.log10(high - low))
-    while len(found := _multiples(spacing, low, high)) < 2:
+    while not (found := _multiples(spacing, low, high)):
         spacing /= 2 if f"{spacing:e}"[0] in "12" else 2.5
-    alike = spacing < _least_spacing(low, high) or (found[-1] - found[0]) * (rows - 1) < (high - low) / 2
-    return found[:1] if alike else (found[0], found[-1])
+    return found[:1]
 
 
 def label(value: float) -> str:

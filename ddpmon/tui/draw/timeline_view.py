@@ -9,8 +9,8 @@ import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import age, count, figure, plural, signed, time_of_day
-from ddpmon.report.base_step import NOISE_SHARE
+from ddpmon.format import age, count, figure, plural, time_of_day
+from ddpmon.report.base_step import share_words
 from ddpmon.report.run_about import is_simulated
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_past, is_standing_still, late_ranks, onsets
@@ -41,13 +41,13 @@ NAMED_PCT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A row: its name, its values over the steps, the unit, a word on the value, and the value below which it is 0."""
+    """A row: its name, its values over the steps, the unit, a word on the value, and whether it is a lateness."""
 
     name: str
     values: Floats
     unit: str
     remark: str = ""
-    noise: float = 0.0
+    is_lateness: bool = False
 
 
 def timeline_height(room: int, below: int, *, first: bool = False) -> int:
@@ -156,7 +156,7 @@ def _tracks(timeline: Timeline, at: int, findings: Sequence[Finding]) -> list[Tr
     bandwidth = timeline.busbw_gb_s[: at + 1][np.isfinite(timeline.busbw_gb_s[: at + 1])]  # none of the future
     bus = f"bus {figure(float(bandwidth[-1]))} GB/s" if bandwidth.size else ""
     return [
-        Track("latest rank", timeline.late_pct, "%", f"rank {rank}" if is_late else "", NOISE_SHARE * 100),
+        Track("latest rank", timeline.late_pct, "%", f"rank {rank}" if is_late else "", is_lateness=True),
         Track("step", timeline.step_ms, "ms"),
         Track("all-reduce", timeline.allreduce_ms, "ms", bus),
         Track("loss", timeline.loss, ""),
@@ -175,8 +175,8 @@ def _row(
 ) -> list[Line]:
     """A name with the value at the moment, and the line."""
     value = _near(track.values, at)
-    number = look.clean(signed(value, noise=track.noise)) if abs(value) < track.noise else figure(value, look.unknown)
-    floor = 0.0 if track.noise else None  # of what is 0 as a rule; a longer step is seen where it begins higher
+    number = look.clean(share_words(value, look.unknown)) if track.is_lateness else figure(value, look.unknown)
+    floor = 0.0 if track.is_lateness else None  # of what is 0 as a rule; a longer step is seen where it begins higher
     here = steps_in(span, timeline.step)
     step, values = timeline.step[here].astype(np.float64), track.values[here]
     curve = Curve(track.name, "", step, values, span=span, floor=floor, is_filled=True, is_cut=track.unit == "ms")
@@ -202,7 +202,7 @@ def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) ->
     In few lines `rank 417 late` takes the place of `latest rank`, and what lies beyond joins the name.
     """
     name, remark = track.name, track.remark or beyond
-    if rows < 3 and track.noise and track.remark:
+    if rows < 3 and track.is_lateness and track.remark:
         name = f"{track.remark} late"
     elif rows < 3 and len(f"{name} {beyond}") < NAME:
         name = f"{name} {beyond}".rstrip()

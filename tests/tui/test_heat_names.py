@@ -1,0 +1,46 @@
+"""The names and signs of rows of the heat-map that several ranks share."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpmon.snapshot import Finding
+from ddpmon.tui.draw.bands import bands_of
+from ddpmon.tui.draw.heat import Cursor, heat_lines
+from ddpmon.tui.theme import Look
+from ddpmon.tui.view_state import ViewState
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
+
+COLOUR, ASCII = LOOKS["colour"], LOOKS["ascii"]
+KILLED = Finding("rank_lost", "critical", "the run was killed", (0,), ("node0",), since_step=1204, tells_moment=True)
+
+
+@pytest.mark.parametrize("look", [COLOUR, ASCII])
+@pytest.mark.parametrize("late", [9, 17])
+def test_a_row_of_several_hosts_is_called_after_the_one_whose_lateness_it_shows(look: Look, late: int) -> None:
+    """A row with the stripe of node42 was called `n0` and had the sign of rank 0, which had been killed."""
+    made = snapshot(Made(ranks=1024, per_node=8, straggler=late, findings=(KILLED,)))
+    lines = text_of(heat_lines(ViewState(made, look), 120, 14))
+    first = lines[1].split()[0]
+    assert first == f"n{late // 8}{look.glyphs.mark}"
+
+
+def test_a_row_without_a_late_host_is_called_after_the_broken_one() -> None:
+    made = snapshot(Made(ranks=1024, per_node=8, straggler=1020, findings=(KILLED,)))
+    labels = [line[:7].strip() for line in text_of(heat_lines(ViewState(made, COLOUR), 120, 14))[1:]]
+    assert labels[0] == f"n0{COLOUR.glyphs.lost}"
+    assert f"n127{COLOUR.glyphs.mark}" in labels
+
+
+def test_under_the_cursor_a_row_is_called_after_its_own_half_of_the_line() -> None:
+    shown = ViewState(snapshot(Made(ranks=1024, per_node=8, straggler=1020)), COLOUR)
+    bands = bands_of(shown, 14)
+    assert bands is not None
+    assert bands.halves
+    late = len(bands.starts) - 1
+    calm = late - 1 if late % 2 else late + 1
+    line = 1 + late // 2
+    assert calm // 2 == late // 2 < late, "both share a line"
+    labels = [text_of(heat_lines(shown, 120, 14, cursor=Cursor(band, 0)))[line][:7].strip() for band in (late, calm)]
+    assert labels == [f"n127{COLOUR.glyphs.mark}{COLOUR.glyphs.cursor}", f"{bands.labels[calm]} {COLOUR.glyphs.cursor}"]

@@ -1,0 +1,49 @@
+"""A lateness in every fifth step looks as regular in the heat-map as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ddpmon.tui.draw.bands import GUTTER, share_out
+from ddpmon.tui.draw.grid import quantise, value_at
+from ddpmon.tui.draw.heat import Cursor, heat_lines
+from ddpmon.tui.view_state import ViewState
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
+from tests.tui.test_heat import heat_of
+
+ASCII = LOOKS["ascii"]
+
+
+@pytest.mark.parametrize(("steps", "columns"), [(189, 152), (171, 112), (130, 112), (209, 150), (161, 72), (113, 112)])
+def test_a_late_step_has_one_cell_and_the_gaps_between_late_ones_are_alike(steps: int, columns: int) -> None:
+    """Some had one cell and others two, with uneven gaps, and the title said that each cell was of two steps."""
+    work = np.full((4, steps), 100.0)
+    work[0, ::5] = 180.0
+    made = replace(snapshot(Made(ranks=4)), heat=heat_of(work))
+    title, row, *_ = text_of(heat_lines(ViewState(made, ASCII), columns + GUTTER + 1, 6))
+    few = steps // columns
+    said = f"the worst of {few} or {few + 1} steps a cell" if columns > 100 else "worst of 3 steps"
+    assert said in title
+    late = np.flatnonzero([sign == "#" for sign in row[GUTTER : GUTTER + columns]])
+    assert len(late) == len(range(0, steps, 5)), "each of them has one cell"
+    assert np.ptp(np.diff(late)) <= 1
+    assert len(row[GUTTER:].rstrip()) == columns, "the map fills its width"
+
+
+def test_under_the_cursor_a_cell_says_how_many_steps_it_shows() -> None:
+    work = np.full((2, 150), 100.0)
+    work[1, 149] = 150.0
+    heat = heat_of(work)
+    made = ViewState(replace(snapshot(Made(ranks=2)), heat=heat), ASCII)
+    grid = quantise(heat, 100, share_out(np.arange(2), (), 2, halves=False))
+    shown = [len(heat.step[grid.steps_in(column)]) for column in range(100)]
+    assert set(shown) == {1, 2}
+    assert sum(shown) == 150, "none is hidden and none shown twice"
+    assert value_at(heat, grid, np.arange(2), 99) == pytest.approx((1, 149, 50.0, 50.0), rel=0.5)
+    for back in range(4):
+        told = text_of(heat_lines(made, 100 + GUTTER + 1, 4, cursor=Cursor(0, back)))[0]
+        assert ("the worst of 2" in told) is (shown[99 - back] == 2)

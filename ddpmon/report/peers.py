@@ -14,10 +14,10 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import decimals as digits
 from ddpmon.format import signed
 from ddpmon.report.base_step import noise_ms
+from ddpmon.report.silence import silent_ranks
 from ddpmon.report.verdicts import late_ranks, marked_ranks
 from ddpmon.report.wording import one_step_of
 from ddpmon.run.medians import median, some_of, without
-from ddpmon.run.model import SILENT_S
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
 
@@ -292,9 +292,5 @@ def at_same_steps(ranks: Ranks) -> NDArray[np.bool_]:
 
 def _gone(ranks: Ranks) -> NDArray[np.bool_]:
     """[world] whether a rank is gone, or silent while others are heard, so that its GPU does nothing for the run."""
-    with np.errstate(invalid="ignore"):
-        gone: NDArray[np.bool_] = ranks.age_s - np.fmin.reduce(ranks.age_s, initial=np.inf) > SILENT_S
-    if gone.any() or not {*GONE}.isdisjoint(ranks.state):
-        state = np.array(ranks.state)
-        gone = (gone & (state != "finished")) | np.isin(state, GONE)
-    return gone
+    gone = silent_ranks(ranks)
+    return gone if {*GONE}.isdisjoint(ranks.state) else gone | np.isin(np.array(ranks.state), GONE)

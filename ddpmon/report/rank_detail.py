@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ddpmon.run.medians import some_of, without
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.run.resources import RESOURCES
+from ddpmon.run.silence import fallen_silent
 from ddpmon.run.step_map import STEPS
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Floats, Ints, RankDetail
@@ -43,9 +44,11 @@ def build_detail(run: Run, rank: int, late: Collection[int] = (), named: Collect
 def peers_of(run: Run, rank: int, late: Collection[int] = (), named: Collection[int] = ()) -> Ints:
     """The other ranks that take part, at most `MOST_PEERS`, evenly spaced; if they can be, without `late` and `named`.
 
-    A rank that has restarted on its own has none: its steps are of other times.
+    Silent ranks are none of them. A rank that has restarted on its own has none: its steps are of other times.
     """
-    taking_part = run.taking_part()
+    latest = run.latest
+    ages = np.fmax.reduce(latest.heard_at, initial=-np.inf) - latest.heard_at
+    taking_part = run.taking_part() & ~fallen_silent(ages, latest.ended)
     taking_part[rank] = False
     others: Ints = np.flatnonzero(taking_part & ~run.out_of_step()[rank])
     return some_of(without(others, late, named), MOST_PEERS)

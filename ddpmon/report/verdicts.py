@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import CALM, SUSTAINED
-from ddpmon.format import count, plural
+from ddpmon.format import age, count, plural
 from ddpmon.report.overdue import is_overdue, overdue_words
+from ddpmon.report.silence import silent_ranks
 from ddpmon.report.wording import does
 from ddpmon.run.recent import RECENT
 from ddpmon.snapshot import Finding, JobView, NodeView, Ranks, Snapshot, is_over
@@ -219,6 +220,12 @@ def not_compared_words(snapshot: Snapshot, chosen: Sequence[int], whose: str) ->
         return ""
     if len(without) < len(chosen):
         return f"no findings for this {whose}; {len(without):,} of its {len(chosen):,} ranks cannot be compared"
+    if silent_ranks(ranks)[without].all():
+        who = "it" if whose == "rank" else f"its {plural(len(chosen), 'rank')}"
+        is_one = whose == "rank" or len(chosen) == 1
+        if is_past(snapshot):
+            return f"not compared: {who} fell silent before the others"
+        return f"not compared: {who} {'has' if is_one else 'have'} been silent for {age(ranks.age_s[without].max())}"
     if np.isfinite(ranks.work_ms[without]).any():
         it = "it is" if whose == "rank" else "its rank is" if len(chosen) == 1 else "its ranks are"
         return f"not compared yet: {it} in other steps than the rest"

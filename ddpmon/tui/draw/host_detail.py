@@ -13,12 +13,13 @@ from ddpmon.machine import Disk, HostFigures, Nic, TakenPort
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, rank_span
 from ddpmon.report.host_summary import free_share, host_words, is_tight, known_sum, memory_pct, received, sent
 from ddpmon.report.peers import ShownLateness
+from ddpmon.report.silence import is_host_silent
 from ddpmon.report.verdicts import about_host, about_machine, is_past, marked_ranks
 from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 from ddpmon.tui.draw.gpu_table import found_on, gpu_lines
-from ddpmon.tui.draw.header import LATE_HOST_S, finding_style, no_findings_for
+from ddpmon.tui.draw.header import finding_style, no_findings_for
 from ddpmon.tui.draw.host_processes import cpu_user_lines, gpu_process_lines
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import dimmed, is_title, paragraph, title
@@ -202,7 +203,7 @@ def _identity(node: NodeView, width: int, look: Look, *, over: bool) -> Line:
     facts = [rank_span(node.ranks) or "no rank", plural(len(node.gpus), "GPU") if node.gpus else "no GPU"]
     name = [Segment(look.clean(node.host) or look.unknown, look.strong)]
     who = [Segment(f"{look.glyphs.rule} ", look.faint), *joined([name, *([Segment(f, look.dim)] for f in facts)], dot)]
-    old = not (over or _is_fresh(node))
+    old = is_host_silent(node) and not over
     cost = f"sampling {node.cost_pct:.1f} % of a core   " if width >= 100 and node.cost_pct is not None else ""
     heard = Segment(f"heard {age(node.age_s, look.unknown)} ago", look.accent if old else look.dim)
     right = [Segment(f" {cost}", look.dim), heard, Segment(f" {look.glyphs.rule}", look.faint)]
@@ -222,12 +223,8 @@ def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> lis
     sign = finding_style(told[0], look) if told else (look.glyphs.mark, look.accent)
     lines += paragraph(words, *sign, width, look) if words else []
     over = snapshot.run is not None and is_over(snapshot.run.state)
-    glyph, calm = no_findings_for(snapshot, node.ranks, look, "host", well=over or _is_fresh(node))
+    glyph, calm = no_findings_for(snapshot, node.ranks, look, "host", well=over or not is_host_silent(node))
     return lines or paragraph(calm, glyph, look.dim, width, look)
-
-
-def _is_fresh(node: NodeView) -> bool:
-    return node.age_s is not None and node.age_s < LATE_HOST_S
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:

@@ -264,7 +264,7 @@ def calm_sentence(snapshot: Snapshot) -> str:
         return (
             f"not enough evidence yet: the run is at step {count(run.step)}, and a verdict needs {ENOUGH_STEPS} steps"
         )
-    return _spread_sentence(snapshot, ranks, run.world_size)
+    return f"{_restart_words(snapshot)}{_spread_sentence(snapshot, ranks, run.world_size)}"
 
 
 def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
@@ -283,10 +283,18 @@ def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
     if spread > CALM.uneven_pct:
         return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
     even = f"{who} within {max(math.ceil(spread), 1)} % of their median work"
-    apart = others - silent
+    apart = max(others - silent - len(restarted_alone(snapshot.findings)), 0)
     missing = [f"{silent:,} {'is' if silent == 1 else 'are'} silent"] if silent else []
     missing += [f"{apart:,} cannot be compared"] if apart else []
-    return f"{even}; {', '.join(missing)}" if missing else f"{_HEALTHY}{even}"
+    said = "; ".join([even, *filter(None, [", ".join(missing)])])
+    return f"{_HEALTHY}{even}" if not others else said
+
+
+def _restart_words(snapshot: Snapshot) -> str:
+    """Which ranks have restarted alone, and what to do about it, before what is said of the others; empty for none."""
+    again = sorted(restarted_alone(snapshot.findings))
+    to_do = "" if is_past(snapshot) else ": restart the whole run"
+    return f"{does(again, 'have')} restarted alone{to_do}; " if again else ""
 
 
 def nothing_found(snapshot: Snapshot) -> str:

@@ -8,7 +8,7 @@ import pytest
 from rich.color import Color
 
 from ddpmon.snapshot import Finding, Link, LinkState, RunState
-from ddpmon.tui.draw.host_detail import host_lines
+from ddpmon.tui.draw.host_detail import host_page
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import ordered_hosts
@@ -46,7 +46,7 @@ def test_the_values_of_a_host_are_dim_once_its_run_is_over(link: LinkState, stat
     """Where the whole picture is faded, they are not dim twice."""
     assert CALM.run is not None
     shown = replace(CALM, link=Link(link), run=replace(CALM.run, state=state))
-    lines = host_lines(ViewState(shown, COLOUR), 0, 160)[2:]
+    lines = host_page(ViewState(shown, COLOUR), 0, 160, named_first=True).lines[2:]
     colours = {part.style.color for line in lines for part in line if part.style and part.text.strip()}
     assert (colours == {COLOUR.dim.color, COLOUR.faint.color}) is is_dim
 

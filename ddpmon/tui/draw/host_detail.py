@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -20,7 +22,7 @@ from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 from ddpmon.tui.draw.gpu_table import found_on, gpu_lines
 from ddpmon.tui.draw.header import finding_style, no_findings_for
-from ddpmon.tui.draw.host_processes import cpu_user_lines, gpu_process_lines
+from ddpmon.tui.draw.host_processes import cpu_user_lines, gpu_process_lines, gpu_process_ranks
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import dimmed, is_title, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -108,29 +110,45 @@ def _words(name: str) -> str:
     return WORDS.get(name) or UNIT.sub("", name).replace("_", " ")
 
 
-def host_lines(picture: ViewState, number: int, width: int) -> list[Line]:
-    """All of one host, as many lines as it takes; of its GPUs those come first that a warning names a rank on."""
-    return host_page(picture, number, width, named_first=True)[0]
+class HostPage(NamedTuple):
+    """All of one host.
+
+    Attributes:
+        lines: as many as it takes.
+        ranks: the rank that a line leads to, by the line's place.
+        processes: the same of the lines that have a process of a rank on a GPU, in the first `cells` cells.
+        cells: how wide the block of these processes is.
+    """
+
+    lines: list[Line]
+    ranks: dict[int, int]
+    processes: Mapping[int, int] = MappingProxyType({})
+    cells: int = 0
+
+    def rank_at(self, line: int, x: int) -> int | None:
+        """The rank that the cell `x` of a line leads to."""
+        return self.ranks.get(line, self.processes.get(line) if x < self.cells else None)
 
 
-def host_page(
-    picture: ViewState, number: int, width: int, *, named_first: bool = False
-) -> tuple[list[Line], dict[int, int]]:
-    """All of one host, and the ranks that lines lead to, by the lines' places."""
+def host_page(picture: ViewState, number: int, width: int, *, named_first: bool = False) -> HostPage:
+    """All of one host; with `named_first` those of its GPUs come first that a warning names a rank on."""
     snapshot, look = picture.snapshot, picture.look
     node = next((node for node in snapshot.nodes if node.node == number), None)
     if node is None:
-        return [fit([Segment(" this host has never reported", look.dim)], width)], {}
+        return HostPage([fit([Segment(" this host has never reported", look.dim)], width)], {})
     marked = marked_ranks(snapshot.findings, "warning")
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
     states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks)) if named_first else states
     lines = [_identity(node, width, look, over=is_past(snapshot)), *sentences(snapshot, node, width, look)]
     values = _figures(node, width, look)
     listed, links = _ranks(snapshot, node, states, len(lines) + len(values), width, look)
-    values += [*listed, *_below(node, states, ours, about_host(snapshot.findings, node), width, look)]
+    first = len(lines) + len(values) + len(listed)
+    below, cells = _below(node, states, ours, about_host(snapshot.findings, node), width, look)
+    processes = {first + line: rank for line, rank in gpu_process_ranks(states, ours).items()}
+    values += [*listed, *below]
     lines += dimmed(values, look) if is_past(snapshot) and not picture.faded else values
     more = Segment(look.glyphs.more, look.dim)
-    return [cut(line, width, more) for line in lines], links
+    return HostPage([cut(line, width, more) for line in lines], links, processes, cells)
 
 
 def _below(
@@ -140,8 +158,12 @@ def _below(
     found: Sequence[Finding],
     width: int,
     look: Look,
-) -> list[Line]:
-    """Processes, disks, interfaces, what was not read; those on the GPUs beside the others where there is room."""
+) -> tuple[list[Line], int]:
+    """Processes, disks, interfaces, what was not read; those on the GPUs beside the others where there is room.
+
+    Returns:
+        The lines, and the cells of those on the GPUs.
+    """
 
     def on_gpus(cells: int) -> list[Line]:
         return gpu_process_lines(states, ours, found, cells, look) if states else []
@@ -152,12 +174,12 @@ def _below(
 
     half = _half(on_gpus(width), elsewhere(width), width)
     if not half:
-        return [*on_gpus(width), *elsewhere(width)]
+        return [*on_gpus(width), *elsewhere(width)], width
     more, rest = Segment(look.glyphs.more, look.dim), width - half - 1
     blocks = [[cut(line, cells, more) for line in draw(cells)] for draw, cells in ((on_gpus, half), (elsewhere, rest))]
     high = max(map(len, blocks))
     pairs = zip(fit_all(blocks[0], half, high), fit_all(blocks[1], rest, high), strict=True)
-    return [[*one, Segment(" "), *other] for one, other in pairs]
+    return [[*one, Segment(" "), *other] for one, other in pairs], half
 
 
 def _half(left_side: list[Line], right_side: list[Line], width: int) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
+from ddpmon.report.last_word import newest_word_s
 from ddpmon.report.overdue import is_overdue
 from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, is_restart, not_compared_words
 from ddpmon.run.model import SILENT_S
@@ -94,28 +94,21 @@ def _rate(picture: ViewState) -> list[Line]:
 
 
 def _coverage(picture: ViewState, look: Look, *, brief: bool = False) -> list[Line]:
-    """How many ranks report, and how old the oldest word is; brief as `1,024/1,024 · 0.4 s`."""
+    """How many ranks report, and how old the oldest word is, of the past the newest; brief as `1,024/1,024 · 0.4 s`."""
     coverage = picture.snapshot.coverage
     if coverage is None:
         return []
     whole = coverage.reporting >= coverage.expected
-    run, newest = picture.snapshot.run, _newest_word_s(picture.snapshot)
+    run, newest = picture.snapshot.run, newest_word_s(picture.snapshot)
     over = run is not None and is_over(run.state) and (run.state == "finished" or not _is_fresh(newest))
     tone = look.dim if over or (whole and _is_fresh(coverage.oldest_age_s)) else look.accent
-    word = newest if over else coverage.oldest_age_s
+    word = newest if over or picture.snapshot.link.state == "gone" else coverage.oldest_age_s
     if word is not None and picture.stuck_s is not None:
         word = max(word, picture.stuck_s)  # the picture is that old at least
     ago = age(word, look.unknown)
     said = f"{'ended' if over else 'heard'} {ago} ago" if not brief else f"ended {ago}" if over else ago
     told = f"{coverage.reporting:,}/{coverage.expected:,}{'' if brief else ' ranks'}"
     return [[Segment(told, tone)], [Segment(said, tone)]]
-
-
-def _newest_word_s(snapshot: Snapshot) -> float | None:
-    """How many seconds ago any rank was heard from last; None where that is not known."""
-    if snapshot.ranks is None or not np.isfinite(snapshot.ranks.age_s).any():
-        return None
-    return float(np.nanmin(snapshot.ranks.age_s))
 
 
 def _is_fresh(age_s: float | None) -> bool:

@@ -14,6 +14,7 @@ from ddpmon.format import age, figure, pct, plural, size
 from ddpmon.machine import Disk, HostFigures, Nic, TakenPort
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, rank_span
 from ddpmon.report.host_summary import free_share, host_words, is_tight, known_sum, memory_pct, received, sent
+from ddpmon.report.last_word import last_heard_s
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.silence import is_host_silent
 from ddpmon.report.verdicts import about_host, about_machine, is_past, marked_ranks
@@ -139,7 +140,7 @@ def host_page(picture: ViewState, number: int, width: int, *, named_first: bool 
     marked = marked_ranks(snapshot.findings, "warning")
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
     states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks)) if named_first else states
-    lines = [_identity(node, width, look, over=is_past(snapshot)), *sentences(snapshot, node, width, look)]
+    lines = [_identity(snapshot, node, width, look), *sentences(snapshot, node, width, look)]
     values = _figures(node, width, look)
     listed, links = _ranks(snapshot, node, states, len(lines) + len(values), width, look)
     first = len(lines) + len(values) + len(listed)
@@ -219,15 +220,17 @@ def _ranks(
     return [*lines, *rank_rows(snapshot, rest, marked, width, look)], {**links, **dict(enumerate(rest, first))}
 
 
-def _identity(node: NodeView, width: int, look: Look, *, over: bool) -> Line:
+def _identity(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> Line:
     """The title line: who it is, and how old its word is."""
     dot = Segment(f" {look.glyphs.dot} ", look.faint)
     facts = [rank_span(node.ranks) or "no rank", plural(len(node.gpus), "GPU") if node.gpus else "no GPU"]
     name = [Segment(look.clean(node.host) or look.unknown, look.strong)]
     who = [Segment(f"{look.glyphs.rule} ", look.faint), *joined([name, *([Segment(f, look.dim)] for f in facts)], dot)]
-    old = is_host_silent(node) and not over
+    old = is_host_silent(node) and not is_past(snapshot)
     cost = f"sampling {node.cost_pct:.1f} % of a core   " if width >= 100 and node.cost_pct is not None else ""
-    heard = Segment(f"heard {age(node.age_s, look.unknown)} ago", look.accent if old else look.dim)
+    heard = Segment(
+        f"heard {age(last_heard_s(snapshot, node.age_s), look.unknown)} ago", look.accent if old else look.dim
+    )
     right = [Segment(f" {cost}", look.dim), heard, Segment(f" {look.glyphs.rule}", look.faint)]
     room = max(width - width_of(right), 0)
     rule = Segment(look.glyphs.rule * max(room - width_of(who) - 1, 0), look.faint)

@@ -15,6 +15,7 @@ from ddpmon.report.base_step import base_step_ms, noise_ms
 from ddpmon.report.finding_rows import what_within, who
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
+from ddpmon.report.last_word import last_heard_s
 from ddpmon.report.peers import RHYTHM, ShownLateness, rhythms
 from ddpmon.report.silence import is_host_silent, silent_hosts, silent_ranks
 from ddpmon.report.verdicts import about_machine, is_past, is_standing_still, marked_hosts
@@ -164,7 +165,7 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     legend = [] if width < NET_FROM else [_level_words(metric, look)]
     if is_past(snapshot):
         newest = min((node.age_s for node in snapshot.nodes if node.age_s is not None), default=None)
-        still = [f"last values, {age(newest, look.unknown)} old"]
+        still = [f"last values, {age(last_heard_s(snapshot, newest), look.unknown)} old"]
     both = [*parts, *still, order, cells]
     tries = ([*both, *legend], both, [*parts, order, cells], [*parts, brief, cells])
     told = [look.clean("; ".join(each)) for each in tries]

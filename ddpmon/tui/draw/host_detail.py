@@ -147,7 +147,7 @@ def host_page(picture: ViewState, number: int, width: int, *, named_first: bool 
     below, cells = _below(node, states, ours, about_host(snapshot.findings, node), width, look)
     processes = {first + line: rank for line, rank in gpu_process_ranks(states, ours).items()}
     values += [*listed, *below]
-    lines += dimmed(values, look) if is_past(snapshot) and not picture.faded else values
+    lines += dimmed(values, look) if is_past(snapshot) else values
     more = Segment(look.glyphs.more, look.dim)
     return HostPage([cut(line, width, more) for line in lines], links, processes, cells)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rich.segment import Segment
 from rich.style import Style
 
+from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import age, figure, plural, size
 from ddpmon.report.base_step import base_step_ms, noise_ms
 from ddpmon.report.finding_rows import what_within, who
@@ -209,9 +210,8 @@ class _Page:
         self.ranks = found_on(snapshot.findings)
         self.lateness = ShownLateness(snapshot)
         self.middle = middle_of(metric, snapshot)
-        self.over = is_past(snapshot)  # the last values stand then, dim
+        self.over = is_past(snapshot)  # then the last values stand there, dim
         self.silent = set() if self.over else silent_hosts(snapshot)
-        self.dims = self.over and not picture.faded  # a faded picture is dim as a whole
         self.base_ms, self.noise_ms = base_step_ms(snapshot), noise_ms(snapshot)
 
     def headings(self) -> Line:
@@ -225,9 +225,9 @@ class _Page:
         """One host."""
         node, look = self.nodes[number], self.look
         silent = not self.over and is_host_silent(node)
-        old = silent or self.dims
+        old = silent or self.over
         rest = self._rest(node, silent)
-        rest = dimmed([rest], look)[0] if self.dims else rest
+        rest = dimmed([rest], look)[0] if self.over else rest
         line = fit([*self._host(node, old, under_cursor), *rest], self.width)
         return list(Segment.apply_style(line, look.selected)) if under_cursor else line
 
@@ -236,6 +236,7 @@ class _Page:
         glyph, style = self._sign(node)
         name = left(look.clean(node.host) or look.unknown, sheet.host, look.glyphs.more)
         loud = finding is not None and finding.severity != "info"
+        is_late = loud and finding is not None and KINDS[finding.kind].late
         line: Line = [
             Segment(look.glyphs.cursor if under_cursor else " ", look.strong),
             Segment(f"{glyph} ", style),
@@ -244,7 +245,7 @@ class _Page:
         ]
         for name, cells in sheet.figures.items():
             words = self._late(node) if name == "late" else self._odd(node) if name == ODD else WORDS[name](node)
-            line.append(self._number(words, cells, old, loud=loud and name == "late"))
+            line.append(self._number(words, cells, old, loud=is_late and name == "late"))
         return [*line, Segment(" ", look.text)]
 
     def _sign(self, node: NodeView) -> tuple[str, Style]:

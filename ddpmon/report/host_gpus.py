@@ -12,6 +12,7 @@ from ddpmon.machine import GpuFigures, GpuProcess, Process, ProcessFigures
 from ddpmon.run.limits import POWER_CAP, foreign_memory, is_at_work, is_crowded, is_hidden, is_narrow
 from ddpmon.run.model import SILENT_S
 from ddpmon.run.process_roles import ProcessRoles, owner_of
+from ddpmon.run.silence import has_left
 from ddpmon.snapshot import NodeView, Ranks
 
 Level = Literal["note", "warning", "broken"]
@@ -63,8 +64,7 @@ class GpuState:
             return False
         is_heard = any(self.everybody.age_s[rank] <= SILENT_S for rank in self.ranks)
         held = sum(process.gpu_memory or 0 for process in self.processes)
-        is_there = self.gpu.memory_used is None or self.gpu.memory_used >= held
-        return is_heard and is_there and any(process.gpu_memory != 0 for process in self.processes)
+        return is_heard and not has_left(self.gpu, held) and any(process.gpu_memory != 0 for process in self.processes)
 
     @property
     def untold(self) -> int | None:

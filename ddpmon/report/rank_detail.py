@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ddpmon.run.medians import some_of, without
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.run.resources import RESOURCES
-from ddpmon.run.silence import fallen_silent
+from ddpmon.run.silence import fallen_silent, has_left
 from ddpmon.run.step_map import STEPS
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Floats, Ints, RankDetail
@@ -31,10 +31,12 @@ def build_detail(run: Run, rank: int, late: Collection[int] = (), named: Collect
     state = run.ranks[rank] if 0 <= rank < len(run.ranks) else None
     if state is None:
         return None
-    peers = peers_of(run, rank, late)
+    peers, machines = peers_of(run, rank, late), peers_of(run, rank, late, named)
+    held = run.latest.column("gpu_memory")
+    machines = machines[[not has_left(run.gpu_of(peer), held[peer]) for peer in machines.tolist()]]
     return RankDetail(
         rank=rank,
-        courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, peers_of(run, rank, late, named))},
+        courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, machines)},
         notes=tuple(state.frame.notes),
         stall=state.frame.stall,
         failure=state.frame.failure,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.kinds import KindName
-from ddpmon.machine import ProcessFigures
+from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
 from ddpmon.report.build import build_job, build_ranks, build_run
 from ddpmon.report.hosts import build_nodes
@@ -73,6 +73,22 @@ def test_the_machine_of_a_rank_is_not_compared_with_that_of_a_silent_one(heard: 
     for rank, cpu in enumerate((100.0, 100.0, 0.0)):
         at, used = (heard, ProcessFigures(cpu_pct=cpu)) if rank != 1 else (0.0, ProcessFigures(cpu_pct=100.0))
         run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40), process=used), at)
+    detail = build_detail(run, 0)
+    assert detail is not None
+    assert detail.courses["cpu_pct"].others[1].tolist() == [middle]
+
+
+@pytest.mark.parametrize(("used", "middle"), [(60 << 30, 50.0), (1 << 30, 100.0)])
+def test_the_machine_of_a_rank_is_not_compared_with_one_whose_process_has_left_its_gpu(
+    used: int, middle: float
+) -> None:
+    job, run = MadeJob(healthy_phases(3, 40)), Run(run_info(3))
+    memory = (60 << 30, 60 << 30, used)
+    gpus = [GpuFigures(i, f"GPU-{i}", memory_used=memory[i]) for i in range(3)]
+    run.add_node(node_frame(0, 1, gpus=gpus), 0.0)
+    for rank, cpu in enumerate((100.0, 100.0, 0.0)):
+        process = ProcessFigures(cpu_pct=cpu, gpu_memory=44 << 30)
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40), process=process, gpu_uuid=f"GPU-{rank}"), 0.0)
     detail = build_detail(run, 0)
     assert detail is not None
     assert detail.courses["cpu_pct"].others[1].tolist() == [middle]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -40,6 +41,21 @@ def test_a_silent_rank_is_none_of_the_others(age: float, others: int) -> None:
     """As soon as the first line counts it out, also where the others were heard some tenths of a second ago."""
     silent = compare(with_ages(snapshot(Made(ranks=4, per_node=4, gpu=True)), {2: age}), [0])
     assert silent.all_others == others
+
+
+def test_the_gpu_of_a_rank_that_has_just_died_is_none_of_the_others() -> None:
+    """`GPU % 97.0, others 47.0`: the median of one GPU at work and one that its rank had left."""
+    made = snapshot(Made(ranks=3, per_node=3, gpu=True))
+    assert made.ranks is not None
+    first, second, third = made.ranks.gpu
+    assert second is not None
+    assert third is not None
+    left = msgspec.structs.replace(third, utilization_pct=0.0, memory_used=1 << 30)
+    figures = {**made.ranks.figures, "gpu_memory": np.full(3, 44.0 * 2**30)}
+    ranks = replace(made.ranks, gpu=(first, second, left), figures=figures)
+    others = {row.quantity.name: row.others for row in compare(replace(made, ranks=ranks), [0]).rows}
+    assert others["GPU"] == second.utilization_pct
+    assert others["GPU memory"] == pytest.approx((second.memory_used or 0) / 2**30)
 
 
 def rows_of(made: Snapshot, width: int = 80) -> list[str]:

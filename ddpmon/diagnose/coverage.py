@@ -32,6 +32,13 @@ class Losses(Struct, frozen=True):
     set_aside: int
 
 
+class Publisher(Struct, frozen=True):
+    """A process that publishes frames of a rank: its pid, and its host."""
+
+    pid: int
+    host: str
+
+
 class CoverageMeasures(Measures, frozen=True):
     """How much of the run is not seen.
 
@@ -43,6 +50,7 @@ class CoverageMeasures(Measures, frozen=True):
         losses: what was lost within `window_s`.
         window_s: seconds; None is the time since the watcher began.
         thinned: how many ranks send only some of their steps.
+        rank, process: the one of `silent` that has been silent for the longest, and its process; None for none.
     """
 
     world_size: int
@@ -52,17 +60,12 @@ class CoverageMeasures(Measures, frozen=True):
     losses: Losses
     window_s: float | None
     thinned: int
+    rank: int | None = None
+    process: Publisher | None = None
 
 
 class RestartedAloneMeasures(Measures, frozen=True):
     """The named ranks have restarted more often than others and are at other steps, as far as is known."""
-
-
-class Publisher(Struct, frozen=True):
-    """A process that publishes frames of a rank: its pid, and its host."""
-
-    pid: int
-    host: str
 
 
 class DuplicateRanksMeasures(Measures, frozen=True):
@@ -99,6 +102,7 @@ class CoverageRule:
         some_lost = any((lost.steps, lost.frames, lost.rejected, lost.refused, lost.set_aside))
         if not silent and not unheard and not some_lost:
             return alone
+        longest = max(silent, key=lambda rank: float(ages[rank]), default=None)
         measures = CoverageMeasures(
             world_size=run.info.world_size,
             silent=tuple(silent),
@@ -107,6 +111,8 @@ class CoverageRule:
             losses=lost,
             window_s=COVERAGE.lately_s,
             thinned=int(latest.thinned.sum()),
+            rank=longest,
+            process=None if longest is None else Publisher(latest.pid[longest], latest.host[longest]),
         )
         return [_alert(measures), *alone]
 
@@ -154,7 +160,9 @@ def _restarted_apart(run: Run, heard: Flags) -> list[int]:
 
 def _alone(run: Run, ranks: list[int]) -> Alert:
     hosts = tuple(sorted({run.latest.host[rank] for rank in ranks}))
-    return Alert("monitor_degraded", "info", measures=RestartedAloneMeasures(), ranks=tuple(ranks), nodes=hosts)
+    measures = RestartedAloneMeasures()
+    since = min((step for step, _, first in run.restarted if first in ranks and step >= 0), default=None)
+    return Alert("monitor_degraded", "info", measures=measures, ranks=tuple(ranks), nodes=hosts, since_step=since)
 
 
 def _unheard(run: Run) -> list[Alert]:

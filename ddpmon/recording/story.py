@@ -18,7 +18,7 @@ from ddpmon.recording.looks import DamageError
 from ddpmon.recording.reader import Place, Recording
 from ddpmon.recording.travel import Replay
 from ddpmon.report.cost import lost_hours
-from ddpmon.report.past import known_until
+from ddpmon.report.last_word import known_until
 from ddpmon.report.run_report import Event, RunReport
 from ddpmon.report.step_clock import wall_of
 from ddpmon.schema import RunInfo

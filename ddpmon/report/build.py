@@ -16,6 +16,7 @@ from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 from ddpmon.run.recent import RECENT
 from ddpmon.run.series import share_taken
+from ddpmon.run.silence import fallen_silent
 from ddpmon.run.step_map import NewestSteps
 from ddpmon.snapshot import (
     Coverage,
@@ -130,26 +131,24 @@ def _busbw(run: Run, transfer_ms: float) -> float:
     return run.bucket_bytes() / (transfer_ms / 1e3) * 2 * (n - 1) / n / 1e9 if transfer_ms > 0 else math.nan
 
 
-def _lateness(late_ms: Floats, lost: Ints, goes_on: NDArray[np.bool_]) -> Floats:
-    """[world] the lateness; unknown of ranks that are lost while others go on."""
-    shown, others = late_ms.copy(), goes_on.copy()
-    others[lost] = False
-    if others.any():
-        shown[lost] = np.nan
-    return shown
+def _lateness(late_ms: Floats, silent: NDArray[np.bool_], goes_on: NDArray[np.bool_]) -> Floats:
+    """[world] the lateness; unknown of ranks that are silent while others go on."""
+    return np.where(silent, np.nan, late_ms) if (goes_on & ~silent).any() else late_ms.copy()
 
 
 def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | None = None) -> Ranks:
     """Per-rank columns; durations are medians of the rank's own last 20 steps.
 
     The work of ranks that are compared is that of the last 20 steps that all of them have finished, as lateness is. A
-    rank that is lost while others go on has no lateness, also where it has told of some of these steps.
+    rank that is silent or lost while others go on has no lateness, also where it has told of some of these steps.
 
     `late` [world] are the ranks that findings call late, with which no other rank is compared; None for nobody.
     """
     latest, places = run.latest, run.latest.places
     figures = latest.figures.copy("K")
     state = [*latest.state]
+    silent = fallen_silent(ages, latest.ended)
+    silent[lost] = True
     for rank in lost.tolist():
         state[rank] = "lost"
     recent = run.recent.figures()
@@ -179,7 +178,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | No
         barrier_ms=recent["barrier"],
         wait_ms=recent["wait"],
         allreduce_ms=recent["allreduce"],
-        lateness_ms=_lateness(work.late_ms, lost, ~latest.ended),
+        lateness_ms=_lateness(work.late_ms, silent, ~latest.ended),
         input_ms=recent["input"],
         forward_ms=recent["forward"],
         backward_ms=recent["backward"],

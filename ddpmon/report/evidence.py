@@ -42,7 +42,16 @@ UNSEEN = {  # what is counted of an incomplete picture: how the ranks are named
     "never_heard_of": "never reported",
     "restarted_alone": "restarted alone",
 }
-ELSEWHERE = ("cost_pct", "cost_most_pct", "hit_steps", "one_step_in", "phases_ms", "window_steps", "cause_strength")
+ELSEWHERE = (
+    "restarted_alone",
+    "cost_pct",
+    "cost_most_pct",
+    "hit_steps",
+    "one_step_in",
+    "phases_ms",
+    "window_steps",
+    "cause_strength",
+)
 
 
 def evidence_words(evidence: Evidence) -> str:

@@ -19,6 +19,7 @@ from ddpmon.diagnose.failures import (
 from ddpmon.diagnose.lost import LostMeasures
 from ddpmon.format import age
 from ddpmon.report.wording import Evidence, Sentence, Words, clean, does, format_ranks, on_host, phase_words
+from ddpmon.shell_command import Advice, ShellCommand
 
 _LINE = re.compile(r'File "([^"]*)", line (\d+), in (.+)')
 _FOREIGN = re.compile(r"site-packages|dist-packages|/lib/python\d|<frozen|<string>")
@@ -185,7 +186,10 @@ def _lost_on_the_way(lost: Losses, window_s: float | None) -> list[str]:
     return [f"{n:,} {what}{'s' * (n != 1)} {fate} {when}" for n, what, fate in counts if n]
 
 
-def _coverage_advice(m: CoverageMeasures, absent: Sequence[int]) -> str:
+def _coverage_advice(m: CoverageMeasures, absent: Sequence[int]) -> Advice:
+    if m.rank is not None and m.process is not None:
+        still = _still_runs(m.rank, m.process.host, m.process.pid, alone=len(absent) == 1)
+        return *still, "; then whether that host reaches the store"
     if absent:
         hosts = "its host reaches" if len(absent) == 1 else "their hosts reach"
         return f"check that {does(absent, 'attach')} the monitor, and that {hosts} the store"
@@ -236,11 +240,16 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
         f"{whose} {silent}{was}: killed, stopped or disconnected",
         evidence={"silent_s": m.silent_s},
         advice=(
-            f"see whether {'it' if alone else f'rank {m.rank}'} still runs",
-            on_host(m.host, f"ps -p {m.pid}", "rank", lead=": "),
+            *_still_runs(m.rank, m.host, m.pid, alone=alone),
             f"; then check {'its log' if alone else 'the logs'}, the kernel's log (dmesg) and the network",
         ),
     )
+
+
+def _still_runs(rank: int, host: str, pid: int, *, alone: bool) -> tuple[str, ShellCommand]:
+    """How to see whether the process of a silent rank is still there; it may be the only one that is silent."""
+    command = on_host(host, f"ps -p {pid}", "rank", lead=": ")
+    return f"see whether {'it' if alone else f'rank {rank}'} still runs", command
 
 
 def _unreported(who: str, m: LostMeasures, *, alone: bool) -> Words:
@@ -251,8 +260,7 @@ def _unreported(who: str, m: LostMeasures, *, alone: bool) -> Words:
         f"or the run goes on without {them}",
         evidence={"silent_s": m.silent_s},
         advice=(
-            f"see whether {'it' if alone else f'rank {m.rank}'} still runs",
-            on_host(m.host, f"ps -p {m.pid}", "rank", lead=": "),
+            *_still_runs(m.rank, m.host, m.pid, alone=alone),
             "; then whether that host reaches the store, and what ddpmon has printed into the log",
         ),
     )

@@ -10,7 +10,9 @@ from typing import Literal
 from ddpmon.format import size
 from ddpmon.machine import GpuFigures, GpuProcess, Process, ProcessFigures
 from ddpmon.run.limits import POWER_CAP, foreign_memory, is_at_work, is_crowded, is_hidden, is_narrow
+from ddpmon.run.model import SILENT_S
 from ddpmon.run.process_roles import ProcessRoles, owner_of
+from ddpmon.run.silence import has_left
 from ddpmon.snapshot import NodeView, Ranks
 
 Level = Literal["note", "warning", "broken"]
@@ -18,7 +20,6 @@ LEVELS: tuple[Level, ...] = ("note", "warning", "broken")
 Remark = tuple[Level, str]
 
 FOREIGN = "foreign process"
-_HEARD_S = 5.0  # the process of a rank that was heard before may be gone: it is not hidden. Frames come every second.
 SPINNING_PCT, SPINNING_POWER = 95.0, 0.4  # so busy at so little of its power limit: waiting in a collective
 SLOWED = {
     "hardware slowdown": "slowdown",
@@ -55,11 +56,15 @@ class GpuState:
 
     @property
     def hidden(self) -> bool:
-        """Our ranks hold memory on it, but its process list does not have them: it cannot tell which are foreign."""
+        """Our ranks hold memory on it, but its process list does not have them: it cannot tell which are foreign.
+
+        The process of a silent rank may be gone, and it is gone where the GPU holds less memory than the rank did.
+        """
         if self.gpu.processes is None or not self.apart or self.everybody is None:
             return False
-        is_heard = any(self.everybody.age_s[rank] <= _HEARD_S for rank in self.ranks)
-        return is_heard and any(process.gpu_memory != 0 for process in self.processes)
+        is_heard = any(self.everybody.age_s[rank] <= SILENT_S for rank in self.ranks)
+        held = sum(process.gpu_memory or 0 for process in self.processes)
+        return is_heard and not has_left(self.gpu, held) and any(process.gpu_memory != 0 for process in self.processes)
 
     @property
     def untold(self) -> int | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-import numpy as np
-
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import ALERTS
 from ddpmon.report.verdicts import is_past
@@ -28,18 +26,6 @@ def with_when(snapshot: Snapshot) -> Snapshot:
     """The picture with findings that say when they held, unless that is now."""
     when = when_words(snapshot)
     return snapshot if when == "now" else replace(snapshot, findings=tuple(in_past(f, when) for f in snapshot.findings))
-
-
-def newest_word_s(snapshot: Snapshot) -> float | None:
-    """How many seconds ago any rank was heard from last; None where that is not known."""
-    if snapshot.ranks is None or not np.isfinite(snapshot.ranks.age_s).any():
-        return None
-    return float(np.nanmin(snapshot.ranks.age_s))
-
-
-def known_until(snapshot: Snapshot) -> float:
-    """The Unix time up to which a picture tells of its run: of one that has ended or is out of sight the last word."""
-    return snapshot.taken_at - ((newest_word_s(snapshot) or 0.0) if is_past(snapshot) else 0.0)
 
 
 def are_newest(over: int) -> bool:

@@ -14,10 +14,11 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import decimals as digits
 from ddpmon.format import signed
 from ddpmon.report.base_step import noise_ms
+from ddpmon.report.silence import silent_ranks
 from ddpmon.report.verdicts import late_ranks, marked_ranks
 from ddpmon.report.wording import one_step_of
 from ddpmon.run.medians import median, some_of, without
-from ddpmon.run.model import SILENT_S
+from ddpmon.run.silence import has_left
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
 
@@ -243,8 +244,7 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
     if ranks is None:
         return Comparison(rows)
     there = others_of(snapshot, ranks, who)
-    others = [some_of(there, MOST_PEERS).tolist()]
-    others.append(some_of(others_of(snapshot, ranks, who, of_machine=True), MOST_PEERS).tolist())
+    others = [some_of(there, MOST_PEERS).tolist(), machine_peers(snapshot, ranks, who)]
     alike = tuple(at_same_steps(ranks)[list(who)].tolist())
     for quantity in QUANTITIES:
         own, rest = quantity.values(ranks, who), quantity.values(ranks, others[is_of_machine(quantity.unit)])
@@ -265,6 +265,13 @@ def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int], *, of_machin
     there = there[~np.isin(there, list(who))]
     named = marked_ranks(snapshot.findings) if of_machine else ()
     return without(there, late_ranks(snapshot.findings), named)
+
+
+def machine_peers(snapshot: Snapshot, ranks: Ranks, who: Sequence[int]) -> list[int]:
+    """Those of up to `MOST_PEERS` others that the machines of ranks are compared with whose processes are there."""
+    some = some_of(others_of(snapshot, ranks, who, of_machine=True), MOST_PEERS).tolist()
+    held = ranks.figures.get("gpu_memory")
+    return some if held is None else [rank for rank in some if not has_left(ranks.gpu[rank], float(held[rank]))]
 
 
 _compared: list[tuple[Ranks, NDArray[np.bool_]]] = []  # of the ranks asked for last: ten drawings of a picture ask
@@ -292,9 +299,5 @@ def at_same_steps(ranks: Ranks) -> NDArray[np.bool_]:
 
 def _gone(ranks: Ranks) -> NDArray[np.bool_]:
     """[world] whether a rank is gone, or silent while others are heard, so that its GPU does nothing for the run."""
-    with np.errstate(invalid="ignore"):
-        gone: NDArray[np.bool_] = ranks.age_s - np.fmin.reduce(ranks.age_s, initial=np.inf) > SILENT_S
-    if gone.any() or not {*GONE}.isdisjoint(ranks.state):
-        state = np.array(ranks.state)
-        gone = (gone & (state != "finished")) | np.isin(state, GONE)
-    return gone
+    gone = silent_ranks(ranks)
+    return gone if {*GONE}.isdisjoint(ranks.state) else gone | np.isin(np.array(ranks.state), GONE)

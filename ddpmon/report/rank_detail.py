@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ddpmon.run.medians import some_of, without
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.run.resources import RESOURCES
+from ddpmon.run.silence import fallen_silent, has_left
 from ddpmon.run.step_map import STEPS
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Floats, Ints, RankDetail
@@ -30,10 +31,12 @@ def build_detail(run: Run, rank: int, late: Collection[int] = (), named: Collect
     state = run.ranks[rank] if 0 <= rank < len(run.ranks) else None
     if state is None:
         return None
-    peers = peers_of(run, rank, late)
+    peers, machines = peers_of(run, rank, late), peers_of(run, rank, late, named)
+    held = run.latest.column("gpu_memory")
+    machines = machines[[not has_left(run.gpu_of(peer), held[peer]) for peer in machines.tolist()]]
     return RankDetail(
         rank=rank,
-        courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, peers_of(run, rank, late, named))},
+        courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, machines)},
         notes=tuple(state.frame.notes),
         stall=state.frame.stall,
         failure=state.frame.failure,
@@ -43,9 +46,11 @@ def build_detail(run: Run, rank: int, late: Collection[int] = (), named: Collect
 def peers_of(run: Run, rank: int, late: Collection[int] = (), named: Collection[int] = ()) -> Ints:
     """The other ranks that take part, at most `MOST_PEERS`, evenly spaced; if they can be, without `late` and `named`.
 
-    A rank that has restarted on its own has none: its steps are of other times.
+    Silent ranks are none of them. A rank that has restarted on its own has none: its steps are of other times.
     """
-    taking_part = run.taking_part()
+    latest = run.latest
+    ages = np.fmax.reduce(latest.heard_at, initial=-np.inf) - latest.heard_at
+    taking_part = run.taking_part() & ~fallen_silent(ages, latest.ended)
     taking_part[rank] = False
     others: Ints = np.flatnonzero(taking_part & ~run.out_of_step()[rank])
     return some_of(without(others, late, named), MOST_PEERS)

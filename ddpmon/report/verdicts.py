@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import CALM, SUSTAINED
-from ddpmon.format import count, plural
+from ddpmon.format import age, count, plural
 from ddpmon.report.overdue import is_overdue, overdue_words
+from ddpmon.report.silence import silent_ranks
 from ddpmon.report.wording import does
 from ddpmon.run.recent import RECENT
 from ddpmon.snapshot import Finding, JobView, NodeView, Ranks, Snapshot, is_over
@@ -233,6 +234,12 @@ def not_compared_words(snapshot: Snapshot, chosen: Sequence[int], whose: str) ->
         return ""
     if len(without) < len(chosen):
         return f"no findings for this {whose}; {len(without):,} of its {len(chosen):,} ranks cannot be compared"
+    if silent_ranks(ranks)[without].all():
+        who = "it" if whose == "rank" else f"its {plural(len(chosen), 'rank')}"
+        is_one = whose == "rank" or len(chosen) == 1
+        if is_past(snapshot):
+            return f"not compared: {who} fell silent before the others"
+        return f"not compared: {who} {'has' if is_one else 'have'} been silent for {age(ranks.age_s[without].max())}"
     if np.isfinite(ranks.work_ms[without]).any():
         it = "it is" if whose == "rank" else "its rank is" if len(chosen) == 1 else "its ranks are"
         return f"not compared yet: {it} in other steps than the rest"
@@ -271,7 +278,7 @@ def calm_sentence(snapshot: Snapshot) -> str:
         return (
             f"not enough evidence yet: the run is at step {count(run.step)}, and a verdict needs {ENOUGH_STEPS} steps"
         )
-    return _spread_sentence(snapshot, ranks, run.world_size)
+    return f"{_restart_words(snapshot)}{_spread_sentence(snapshot, ranks, run.world_size)}"
 
 
 def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
@@ -290,10 +297,18 @@ def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
     if spread > CALM.uneven_pct:
         return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
     even = f"{who} within {max(math.ceil(spread), 1)} % of their median work"
-    apart = others - silent
+    apart = max(others - silent - len(restarted_alone(snapshot.findings)), 0)
     missing = [f"{silent:,} {'is' if silent == 1 else 'are'} silent"] if silent else []
     missing += [f"{apart:,} cannot be compared"] if apart else []
-    return f"{even}; {', '.join(missing)}" if missing else f"{_HEALTHY}{even}"
+    said = "; ".join([even, *filter(None, [", ".join(missing)])])
+    return f"{_HEALTHY}{even}" if not others else said
+
+
+def _restart_words(snapshot: Snapshot) -> str:
+    """Which ranks have restarted alone, and what to do about it, before what is said of the others; empty for none."""
+    again = sorted(restarted_alone(snapshot.findings))
+    to_do = "" if is_past(snapshot) else ": restart the whole run"
+    return f"{does(again, 'have')} restarted alone{to_do}; " if again else ""
 
 
 def nothing_found(snapshot: Snapshot) -> str:

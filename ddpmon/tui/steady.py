@@ -66,6 +66,9 @@ def _times(before: Ranks, now: Ranks, column: str, within: float) -> Floats:
 
 
 def _job(before: JobView, now: JobView, within: float) -> JobView:
+    """The run's figures; they are as they are now where other ranks than before are counted."""
+    if before.throughput_ranks != now.throughput_ranks:
+        return now
     return replace(
         now,
         step_ms=_held(before.step_ms, now.step_ms, within),

@@ -156,6 +156,7 @@ def test_a_rank_that_starts_anew_by_itself_is_not_compared_with_the_others_past(
     (note,) = (f for f in said[-1] if f.kind == "monitor_degraded")
     assert note.summary.startswith("rank 2 has restarted on its own and cannot be compared")
     assert (note.ranks, note.nodes) == ((2,), ("node0",)), "the way to it"
+    assert note.since_step == 209, "the run's step when its new process was heard first"
 
 
 @pytest.mark.parametrize("again", [(2,), (0, 1, 3)])

@@ -17,7 +17,7 @@ from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.hosts import build_nodes
 from ddpmon.report.sentences import in_words
 from ddpmon.run.model import Run
-from ddpmon.tui.draw.host_detail import host_lines
+from ddpmon.tui.draw.host_detail import host_page
 from ddpmon.tui.view_state import ViewState
 from tests.made_frames import MadeJob, healthy_phases, node_frame, open_findings, rank_frame, run_info
 from tests.tui.made_runs import Made, snapshot
@@ -109,7 +109,9 @@ def test_a_launcher_and_a_monitor_are_called_by_their_names() -> None:
 
     figures = msgspec.structs.replace(node.figures, processes=processes)
     shown = replace(made, nodes=(replace(node, figures=figures),))
-    lines = [line.split() for line in text_of(host_lines(ViewState(shown, LOOKS["ascii"]), 0, 120))]
+    lines = [
+        line.split() for line in text_of(host_page(ViewState(shown, LOOKS["ascii"]), 0, 120, named_first=True).lines)
+    ]
     assert ["launcher", str(parent)] in [line[:2] for line in lines]
     assert ["monitor", "8124"] in [line[:2] for line in lines]
     assert summarise_host(shown.nodes[0], shown.ranks) == []

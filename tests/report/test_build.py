@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.kinds import KindName
-from ddpmon.machine import ProcessFigures
+from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
 from ddpmon.report.build import build_job, build_ranks, build_run
 from ddpmon.report.hosts import build_nodes
@@ -55,6 +55,43 @@ def test_a_rank_that_is_lost_while_others_go_on_has_no_lateness(lost: tuple[int,
     ranks = build_ranks(run, run.ages(14.0), np.array(lost, np.int64))
     assert np.isfinite(ranks.lateness_ms).sum() == known
     assert np.isfinite(ranks.work_ms).all(), "what it worked last is known"
+
+
+@pytest.mark.parametrize(("now", "known"), [(3.9, [0, 1, 2, 3]), (4.5, [0, 1, 3]), (60.0, [0, 1, 3])])
+def test_a_rank_that_is_silent_while_others_report_has_no_lateness(now: float, known: list[int]) -> None:
+    """It was ±0 until it was lost. After the last word of all it is as it was then."""
+    job, run = MadeJob(healthy_phases(4, 40)), Run(run_info(4))
+    for rank in range(4):
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40)), 0.0 if rank == 2 else min(now, 4.4))
+    ranks = build_ranks(run, run.ages(now), np.empty(0, np.int64))
+    assert np.flatnonzero(np.isfinite(ranks.lateness_ms)).tolist() == known
+
+
+@pytest.mark.parametrize(("heard", "middle"), [(0.0, 50.0), (4.4, 0.0)])
+def test_the_machine_of_a_rank_is_not_compared_with_that_of_a_silent_one(heard: float, middle: float) -> None:
+    job, run = MadeJob(healthy_phases(3, 40)), Run(run_info(3))
+    for rank, cpu in enumerate((100.0, 100.0, 0.0)):
+        at, used = (heard, ProcessFigures(cpu_pct=cpu)) if rank != 1 else (0.0, ProcessFigures(cpu_pct=100.0))
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40), process=used), at)
+    detail = build_detail(run, 0)
+    assert detail is not None
+    assert detail.courses["cpu_pct"].others[1].tolist() == [middle]
+
+
+@pytest.mark.parametrize(("used", "middle"), [(60 << 30, 50.0), (1 << 30, 100.0)])
+def test_the_machine_of_a_rank_is_not_compared_with_one_whose_process_has_left_its_gpu(
+    used: int, middle: float
+) -> None:
+    job, run = MadeJob(healthy_phases(3, 40)), Run(run_info(3))
+    memory = (60 << 30, 60 << 30, used)
+    gpus = [GpuFigures(i, f"GPU-{i}", memory_used=memory[i]) for i in range(3)]
+    run.add_node(node_frame(0, 1, gpus=gpus), 0.0)
+    for rank, cpu in enumerate((100.0, 100.0, 0.0)):
+        process = ProcessFigures(cpu_pct=cpu, gpu_memory=44 << 30)
+        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 40), process=process, gpu_uuid=f"GPU-{rank}"), 0.0)
+    detail = build_detail(run, 0)
+    assert detail is not None
+    assert detail.courses["cpu_pct"].others[1].tolist() == [middle]
 
 
 @pytest.mark.parametrize(("state", "left"), [("running", 14.0), ("stalled", None)])

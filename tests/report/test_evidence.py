@@ -136,6 +136,6 @@ def test_who_waits_and_who_is_not_seen_is_said_in_words() -> None:
     hang: dict[str, float | int | str] = {"seconds": 73.0, "waiting": 63, "operation": "nccl:all_reduce"}
     assert evidence_words(hang) == "63 ranks have waited in all_reduce for 73 s"
     assert evidence_words({"seconds": 73.0, "waiting": 1, "name": "eval"}) == "1 rank waits; for 73 s; name eval"
-    unseen = {"not_reporting": 8, "never_heard_of": 1, "restarted_alone": 0, "dropped_steps": 3}
+    unseen = {"not_reporting": 8, "never_heard_of": 1, "restarted_alone": 2, "dropped_steps": 3}
     assert evidence_words(unseen) == "8 ranks silent; 1 rank never reported; dropped steps 3"
     assert (evidence_words({"gpus": 1}), evidence_words({"gpus": 2})) == ("", "GPUs 2")

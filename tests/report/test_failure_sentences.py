@@ -68,7 +68,8 @@ def coverage(
     lost: Losses = NO_LOSSES,
     window_s: float | None = 60.0,
 ) -> Alert:
-    measures = CoverageMeasures(10, silent, 6.0, unheard, lost, window_s, 3)
+    process = Publisher(9009, "node2") if silent else None
+    measures = CoverageMeasures(10, silent, 6.0, unheard, lost, window_s, 3, max(silent, default=None), process)
     return said(measures, *sorted([*silent, *unheard]), kind="monitor_degraded", severity="info")
 
 
@@ -149,6 +150,18 @@ ROWS = [
         "one silent",
         coverage(silent=(9,)),
         f"{HOLES}rank 9 has been silent for 6.0 s",
+        "see whether it still runs: `ssh node2 ps -p 9009`; then whether that host reaches the store",
+    ),
+    (
+        "several silent",
+        coverage(silent=(8, 9)),
+        f"{HOLES}ranks 8, 9 have been silent for 6.0 s",
+        "see whether rank 9 still runs: `ssh node2 ps -p 9009`; then whether that host reaches the store",
+    ),
+    (
+        "one unheard",
+        coverage(unheard=(9,)),
+        f"{HOLES}rank 9 has {NEVER}",
         "check that rank 9 attaches the monitor, and that its host reaches the store",
     ),
     (
@@ -163,7 +176,7 @@ ROWS = [
         coverage(silent=(1,), unheard=(6, 7, 8, 9, 0)),
         f"{HOLES}rank 1 has been silent for 6.0 s; ranks 0, 6, 7, 8, 9 have {NEVER}; only 4 of 10 ranks report now: "
         "the others cannot be judged",
-        "check that ranks 0, 1, 6, 7, 8, 9 attach the monitor, and that their hosts reach the store",
+        "see whether rank 1 still runs: `ssh node2 ps -p 9009`; then whether that host reaches the store",
     ),
     (
         "out of step",

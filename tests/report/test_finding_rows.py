@@ -53,6 +53,13 @@ def test_rows_say_in_a_few_words_what_it_is() -> None:
     assert [*map(kind_words, kinds)] == words
 
 
+def test_ranks_that_restarted_alone_have_the_step_of_it_and_no_measure_that_repeats_the_title() -> None:
+    alone = Finding("monitor_degraded", "info", "", (8, 9), since_step=812, evidence={"restarted_alone": 2})
+    said = dict(rows(alone, TIMED))
+    assert said["Since"].startswith("step 812, ")
+    assert "Measured" not in said
+
+
 def test_ranks_are_named_where_ranges_have_room_for_them() -> None:
     lost = Finding("rank_lost", "critical", "", ())
     for ranks, said in (

@@ -129,6 +129,16 @@ def test_ranks_that_restarted_alone_are_not_called_healthy() -> None:
     shown = replace(even(), ranks=replace(ranks, lateness_ms=late))
     assert calm_sentence(shown) == "6 of 8 ranks within 1 % of their median work; 2 cannot be compared"
     assert glyph(shown) == ASCII.glyphs.note
+    note = replace(found("monitor_degraded", "info", 6, 7), evidence={"restarted_alone": 2})
+    named = replace(shown, findings=(note,))
+    lead, even_words = "ranks 6, 7 have restarted alone: restart the whole run", "6 of 8 ranks within 1 %"
+    assert calm_sentence(named) == f"{lead}; {even_words} of their median work"
+    for width, said in ((160, f"{lead}; {even_words} of their median work"), (80, lead)):
+        (line,) = text_of(verdict_lines(ViewState(named, ASCII), width))
+        assert line.split("*", 1)[1].split("   ")[0].strip().removesuffix(" ~") == said
+    assert shown.run is not None
+    over = replace(named, run=replace(shown.run, state="finished"))
+    assert calm_sentence(over).startswith("ranks 6, 7 have restarted alone; 6 of 8"), "nothing is left to do"
     noted = replace(shown, findings=(found("monitor_degraded", "info"),))
     (line,) = text_of(verdict_lines(ViewState(noted, ASCII), 80))
     assert line.split("8 ranks")[1].split("   ")[0] == " within 1 %; 2 cannot be compared", "no word is cut"

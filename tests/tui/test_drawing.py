@@ -22,7 +22,7 @@ from ddpmon.tui.draw.findings import all_findings, finding_lines
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, waiting_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.help import help_lines
-from ddpmon.tui.draw.host_detail import host_lines
+from ddpmon.tui.draw.host_detail import host_page
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.order import ordered, ordered_hosts
@@ -80,7 +80,7 @@ def hosts(picture: ViewState, width: int, height: int) -> list[Line]:
 
 def host(picture: ViewState, width: int, height: int) -> list[Line]:
     number = picture.snapshot.nodes[-1].node if picture.snapshot.nodes else 0
-    lines = host_lines(picture, number, width)
+    lines = host_page(picture, number, width, named_first=True).lines
     assert {cell_len(line) for line in text_of(lines)} == {width}
     return fit_all(lines, width, height)
 

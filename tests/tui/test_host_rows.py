@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 from rich.color import Color
+from rich.style import Style
 
-from ddpmon.snapshot import Finding, Link, LinkState, RunState
-from ddpmon.tui.draw.host_detail import host_lines
+from ddpmon.diagnose.kinds import KindName
+from ddpmon.snapshot import Finding, Link, LinkState, RunState, Snapshot
+from ddpmon.tui.draw.host_detail import host_page
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import ordered_hosts
@@ -40,15 +42,16 @@ def test_hosts_of_a_run_whose_store_is_gone_show_their_last_values_too() -> None
 
 @pytest.mark.parametrize(
     ("link", "state", "is_dim"),
-    [("live", "running", False), ("live", "finished", True), ("gone", "finished", True), ("gone", "killed", False)],
+    [("live", "running", False), ("live", "finished", True), ("gone", "finished", True), ("gone", "killed", True)],
 )
 def test_the_values_of_a_host_are_dim_once_its_run_is_over(link: LinkState, state: RunState, is_dim: bool) -> None:
-    """Where the whole picture is faded, they are not dim twice."""
+    """Also where the whole picture is faded: bars and bold names stood out there."""
     assert CALM.run is not None
     shown = replace(CALM, link=Link(link), run=replace(CALM.run, state=state))
-    lines = host_lines(ViewState(shown, COLOUR), 0, 160)[2:]
+    lines = host_page(ViewState(shown, COLOUR), 0, 160, named_first=True).lines[2:]
     colours = {part.style.color for line in lines for part in line if part.style and part.text.strip()}
-    assert (colours == {COLOUR.dim.color, COLOUR.faint.color}) is is_dim
+    kill = {COLOUR.broken.color}  # the sign of the finding
+    assert (colours - kill == {COLOUR.dim.color, COLOUR.faint.color}) is is_dim
 
 
 @pytest.mark.parametrize(
@@ -98,3 +101,21 @@ def test_a_cause_that_the_sentence_of_a_lateness_has_is_not_said_again() -> None
     assert [line for line in said(replace(CALM, findings=(late, cause))) if "pid 77" in line] == [f" ! {because}"]
     other = replace(cause, summary="pid 78 uses the GPU of rank 1.", evidence={"pid": 78})
     assert any("pid 78" in line for line in said(replace(CALM, findings=(late, other))))
+
+
+@pytest.mark.parametrize(("kind", "is_bold"), [("straggler", True), ("gpu_errors", False)])
+def test_the_lateness_of_a_host_is_bold_only_where_a_finding_calls_it_late(kind: KindName, is_bold: bool) -> None:
+    """That of a host whose rank had been killed was bold, as ±0."""
+    found = Finding(kind, "critical", "", (0,), ("node0",), evidence={"excess_ms": 30.0})
+    made = snapshot(Made(ranks=8, per_node=4, gpu=True, findings=(found,)))
+    assert late_style(made) == (COLOUR.strong if is_bold else COLOUR.text)
+    assert made.run is not None
+    killed = replace(made, link=Link("gone"), run=replace(made.run, state="killed"))
+    assert late_style(killed) == COLOUR.dim, "the last values are dim, also where the whole picture is faded"
+
+
+def late_style(made: Snapshot) -> Style | None:
+    """How the lateness of the first host in the list is drawn: the first number behind its ranks."""
+    view = TableView(ordered_hosts(made, "worst", False), focused=False)
+    row = host_table_lines(ViewState(made, COLOUR), view, 160, 20)[2]
+    return row[4].style

@@ -15,7 +15,7 @@ from ddpmon.report.host_gpus import gpu_states, is_spinning, number_span, rank_s
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.help import help_lines
-from ddpmon.tui.draw.host_detail import host_lines, host_page
+from ddpmon.tui.draw.host_detail import host_page
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.order import ordered_hosts
 from ddpmon.tui.draw.panel import meter
@@ -34,7 +34,7 @@ MANY = snapshot(Made(ranks=128, per_node=8, gpu=True, troubled=(5,), hidden=(11,
 
 
 def said(made: Snapshot, width: int = 120, number: int = 0, look: Any = ASCII) -> list[str]:
-    return [line.rstrip() for line in text_of(host_lines(ViewState(made, look), number, width))]
+    return [line.rstrip() for line in text_of(host_page(ViewState(made, look), number, width, named_first=True).lines)]
 
 
 def section(lines: list[str], name: str) -> list[str]:
@@ -74,7 +74,11 @@ def test_strangers_come_first_marked_and_ours_have_their_rank() -> None:
     assert first.split(maxsplit=7) == ["!", "3", "foreign", "8123", "bob", "11.5", "38", STRANGER.process.command]
     assert [row.split()[:3] for row in others] == [[str(rank), "rank", str(rank)] for rank in range(8)]
     assert not any("!" in row for row in others)
-    styles = [line for line in host_lines(ViewState(TROUBLED, COLOUR), 0, 120) if "foreign" in text_of([line])[0]]
+    styles = [
+        line
+        for line in host_page(ViewState(TROUBLED, COLOUR), 0, 120, named_first=True).lines
+        if "foreign" in text_of([line])[0]
+    ]
     assert {segment.style for segment in styles[-1][:3]} == {COLOUR.accent}
 
 
@@ -259,7 +263,7 @@ def test_eighty_columns_and_24_lines_show_all_gpus_and_the_stranger() -> None:
 
 def test_every_rank_of_a_host_has_a_line_that_leads_to_it() -> None:
     for made in (CALM, snapshot(Made(ranks=8, per_node=8)), with_gpu(CALM, 3, uuid="GPU-elsewhere")):
-        lines, links = host_page(ViewState(made, ASCII), 0, 120)
+        lines, links, *_ = host_page(ViewState(made, ASCII), 0, 120)
         assert sorted(links.values()) == [*range(8)]
         texts = text_of(lines)
         assert all(str(rank) in texts[line][:12].replace(",", " ").split() for line, rank in links.items())
@@ -272,7 +276,7 @@ def styles(made: Snapshot, words: str, *, table: bool = False) -> set[tuple[str,
     """The first sign of each line with these words, and its colour."""
     picture = ViewState(made, COLOUR)
     shown = TableView(ordered_hosts(made, "worst", False))
-    lines = host_table_lines(picture, shown, 200, 20) if table else host_lines(picture, 0, 200)
+    lines = host_table_lines(picture, shown, 200, 20) if table else host_page(picture, 0, 200, named_first=True).lines
     having = [line for line in lines if words in text_of([line])[0]]
     signs = [next(part for part in line if set(part.text) & set("▲•✕")) for line in having]
     return {(next(iter(set(part.text) & set("▲•✕"))), part.style and part.style.color) for part in signs}
@@ -314,7 +318,7 @@ def test_a_finding_about_something_else_makes_a_warning_no_note() -> None:
 
 def test_a_warning_beside_something_broken_is_not_drawn_as_broken() -> None:
     made = with_gpu(in_trouble("gpu_errors", "critical"), 3, xids=[79])
-    lines = host_lines(ViewState(made, COLOUR), 0, 200)
+    lines = host_page(ViewState(made, COLOUR), 0, 200, named_first=True).lines
     row = next(line for line in lines if "Xid 79" in text_of([line])[0] and "foreign process" in text_of([line])[0])
     tones = {part.text.strip(", "): part.style and part.style.color for part in row}
     assert tones["Xid 79"] == COLOUR.broken.color
@@ -348,7 +352,9 @@ def test_hostile_words_are_data() -> None:
         for width in (40, 80, 160):
             picture = ViewState(made, look)
             view = TableView(ordered_hosts(made, "host", False))
-            lines = text_of(host_lines(picture, 0, width) + host_table_lines(picture, view, width, 40))
+            lines = text_of(
+                host_page(picture, 0, width, named_first=True).lines + host_table_lines(picture, view, width, 40)
+            )
             assert all(line.isprintable() for line in lines)
             assert look is not ASCII or all(line.isascii() for line in lines)
 
@@ -377,7 +383,7 @@ def test_disks_and_network_stand_beside_the_processes_where_both_have_room(width
     made = snapshot(Made(ranks=8, per_node=8, gpu=True))
     figures = msgspec.structs.replace(made.nodes[0].figures, processes=(), disks=(), unread={})
     node = replace(made.nodes[0], figures=figures)
-    lines = text_of(host_lines(ViewState(replace(made, nodes=(node,)), COLOUR), 0, width))
+    lines = text_of(host_page(ViewState(replace(made, nodes=(node,)), COLOUR), 0, width, named_first=True).lines)
     (titled,) = [line for line in lines if "on the GPUs" in line]
     assert ("disks and network" in titled) is beside
     assert max(map(len, lines)) == width

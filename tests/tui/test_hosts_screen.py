@@ -109,6 +109,45 @@ def test_a_double_click_below_the_list_of_hosts_opens_the_host_in_full() -> None
     watch(Fixed(MANY), act, (160, 50))
 
 
+def test_a_click_on_the_row_of_a_gpu_below_the_list_chooses_its_rank_and_a_double_click_opens_it() -> None:
+    """A click did nothing there, and a double click opened the host."""
+
+    async def act(watched: Watched) -> None:
+        async def click(start: str, times: int = 1) -> None:
+            at = next(y for y, line in enumerate(watched.text().split("\n")) if line.startswith(start))
+            await watched.pilot.click(offset=(10, at), times=times)
+            await watched.pilot.pause()
+
+        await watched.until_shown("3 hosts")
+        await watched.press("3")
+        await watched.until_shown("─ GPUs")
+        await click("    2    42 ")
+        assert watched.app.links.chosen == 42
+        assert isinstance(watched.app.screen, HostsScreen)
+        await click("    3 rank 43 ", times=2)
+        assert isinstance(watched.app.screen, RankScreen)
+        assert watched.app.screen.rank == 43
+
+    watch(Fixed(MANY), act, (160, 60))
+
+
+def test_a_double_click_on_the_process_of_a_rank_opens_the_rank_and_one_beside_it_does_not() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("3 hosts")
+        await watched.press("3")
+        await watched.until_shown("on the CPUs")
+        lines = watched.text().split("\n")
+        at = next(y for y, line in enumerate(lines) if line.startswith("    4 rank 4 "))
+        await watched.pilot.click(offset=(120, at), times=2)
+        assert isinstance(watched.app.screen, HostsScreen), "a disk, or a user of CPU"
+        await watched.pilot.click(offset=(10, at), times=2)
+        await watched.pilot.pause()
+        assert isinstance(watched.app.screen, RankScreen)
+        assert watched.app.screen.rank == 4
+
+    watch(Fixed(ONE), act, (200, 60))
+
+
 def test_a_host_that_comes_later_turns_the_page_into_a_table() -> None:
     source = Fixed(replace(MANY, nodes=()))
 

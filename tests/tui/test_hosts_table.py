@@ -156,3 +156,18 @@ def test_the_title_says_how_the_numbers_are_drawn_in_each_theme(look: str, metri
     lines = text_of(host_table_lines(picture, TableView(ordered_hosts(MANY, "host", False)), 200, 40, metric))
     assert said in lines[0]
     assert "colour" not in "".join(lines)
+
+
+def test_the_sign_of_a_gpu_stands_directly_at_its_number() -> None:
+    """It stood midway between two numbers: `93 x 96`."""
+    row = rows_of(with_gpu(snapshot(Made(ranks=16, per_node=8, gpu=True)), 2, xids=[79]))[2]
+    assert " x9" in row
+    assert "x 9" not in row
+
+
+@pytest.mark.parametrize("late", [(8,), tuple(range(8, 16))])
+def test_where_all_gpus_of_a_host_would_have_its_sign_the_numbers_have_none(late: tuple[int, ...]) -> None:
+    found = Finding("slow_node", "critical", "", late, ("node1",), evidence={"excess_ms": 30.0})
+    row = rows_of(snapshot(Made(ranks=16, per_node=8, gpu=True, findings=(found,))))[2]
+    assert row.split()[:2] == [">!", "node1"]
+    assert row.count("!") == (2 if len(late) == 1 else 1)

@@ -22,7 +22,7 @@ from ddpmon.tui.draw.finding_view import evidence_lines, list_lines
 from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.header import header_line, notice_lines
 from ddpmon.tui.draw.heat import heat_lines
-from ddpmon.tui.draw.host_detail import host_lines
+from ddpmon.tui.draw.host_detail import host_page
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.order import ordered
@@ -153,7 +153,10 @@ def test_signs_of_a_finding_have_one_colour_in_the_last_values_of_hosts() -> Non
     made = over("finished")
     nodes = np.array([node.node for node in made.nodes])
     shown = ViewState(made, LOOK)
-    for lines in (host_table_lines(shown, TableView(nodes, focused=False), 160, 30), host_lines(shown, 1, 160)):
+    for lines in (
+        host_table_lines(shown, TableView(nodes, focused=False), 160, 30),
+        host_page(shown, 1, 160, named_first=True).lines,
+    ):
         signs = [part.style for line in lines for part in line if LOOK.glyphs.mark in part.text]
         assert len(signs) > 1
         assert set(signs) == {LOOK.accent}

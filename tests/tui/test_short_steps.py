@@ -14,7 +14,7 @@ from ddpmon.report.peers import compare
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.heat import Cursor, heat_lines
-from ddpmon.tui.draw.host_detail import host_lines
+from ddpmon.tui.draw.host_detail import host_page
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.run_plots import lateness_plot
 from ddpmon.tui.draw.table import TableView
@@ -64,7 +64,11 @@ def test_what_is_late_in_a_step_of_a_millisecond_is_told_in_every_view() -> None
     shown = ViewState(QUICK, ASCII)
     hosts = text_of(host_table_lines(shown, TableView(np.arange(2)), 160, 8, "late"))
     assert hosts[3].count("+0.41") + hosts[3].count("+0.40") + hosts[3].count("+0.42") == 2, "the host and its rank"
-    for lines in (host_lines(shown, 1, 120), against_lines(shown, 5, 100, 12), lateness_plot(shown, 5, 80, 8)):
+    for lines in (
+        host_page(shown, 1, 120, named_first=True).lines,
+        against_lines(shown, 5, 100, 12),
+        lateness_plot(shown, 5, 80, 8),
+    ):
         assert any(f"+0.{hundredths}" in line for line in text_of(lines) for hundredths in (40, 41, 42))
     title = text_of(heat_lines(shown, 160, 12, cursor=Cursor(5, 0)))[0]
     assert "lateness +0.4" in title

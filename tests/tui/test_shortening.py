@@ -42,6 +42,19 @@ def test_advice_without_room_keeps_its_command_and_whole_clauses() -> None:
         assert lines[-1].strip() == f"→ {said}"
 
 
+def test_advice_whose_end_has_no_room_keeps_the_command_before_it() -> None:
+    """`see whether rank 16 still runs` stood alone in 120 columns, since what follows the command had no room."""
+    advice = (
+        "see whether rank 16 still runs: `ssh node0002 ps -p 20016`; then whether that host reaches the store, and "
+        "what ddpmon has printed into the log"
+    )
+    made = snapshot(Made(straggler=5))
+    worst = replace(made.findings[0], advice=advice, cause="")
+    for width, said in ((200, advice), (120, advice.partition(";")[0])):
+        lines = text_of(verdict_lines(ViewState(replace(made, findings=(worst,)), COLOUR), width))
+        assert lines[-1].strip() == f"→ {said}"
+
+
 def test_the_age_of_the_oldest_word_is_in_sight_at_80_columns_however_many_ranks_there_are() -> None:
     for ranks, said in ((8, "8/8 ranks · heard 0.4 s ago"), (1024, "1,024/1,024 · 0.4 s")):
         made = snapshot(Made(ranks=ranks))

@@ -114,6 +114,14 @@ def test_a_rank_that_is_no_longer_late_goes_back_to_nothing() -> None:
     assert seen == [0.0, 0.0, 0.0, 1.6, 1.6, 1.6, 0.0, 0.0]
 
 
+def test_figures_of_other_ranks_than_before_are_shown_as_they_are() -> None:
+    """`62,311 samples/s of 1,008 ranks` became `62,311 samples/s of 1,000 ranks`."""
+    before, now = (replace(made, job=replace(made.job, throughput_ranks=8)) for made in (CALM, later(CALM, 0.2)))
+    assert steady(before, now).job.throughput == before.job.throughput
+    fewer = replace(now, job=replace(now.job, throughput_ranks=7))
+    assert steady(before, fewer).job == fewer.job
+
+
 def test_a_moment_of_the_past_and_another_run_are_shown_as_they_are() -> None:
     now = later(CALM, 0.5)
     past = replace(now, replay=ReplayView(1.0, 2.0, 3.0, False, 1.0, True, True))

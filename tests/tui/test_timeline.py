@@ -365,3 +365,11 @@ def test_a_rank_that_may_be_the_latest_by_chance_is_named_only_where_a_finding_d
     for height, word in ((8, " rank 3 late"), (24, " rank 3 ")):
         names = [line[:16] for line in text_of(timeline_lines(shown, 120, height))]
         assert any(name.startswith(word) for name in names) is is_named, names
+
+
+def test_a_restart_of_some_ranks_is_one_event_although_a_finding_tells_of_it_too() -> None:
+    alone = Finding("monitor_degraded", "info", "", (8, 9), since_step=1000, evidence={"restarted_alone": 2})
+    timeline = replace(made_timeline(), restarts=((1000, 2, 8),))
+    picture = ViewState(replace(timed(SHOWN), timeline=timeline, findings=(alone,)), make_look())
+    text = "\n".join(text_of(timeline_lines(picture, 160, 40)))
+    assert text.count("restarted") == 1

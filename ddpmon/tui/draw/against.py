@@ -15,6 +15,7 @@ from ddpmon.report.peers import (
     at_same_steps,
     difference_words,
     is_of_machine,
+    machine_peers,
     now_and_then_words,
     others_of,
     shared_decimals,
@@ -53,9 +54,8 @@ def against_lines(picture: ViewState, rank: int, width: int, height: int) -> lis
     name = f"rank {rank} against the others"
     lines = [title(name, _over(picture, int(ranks.step[rank]), width - len(name) - 6), width, look)]
     lines.append(_headings(width, look))
-    others, of_machine = (
-        some_of(others_of(picture.snapshot, ranks, [rank], of_machine=machine), MOST_PEERS) for machine in (False, True)
-    )
+    others = some_of(others_of(picture.snapshot, ranks, [rank]), MOST_PEERS)
+    of_machine = np.array(machine_peers(picture.snapshot, ranks, [rank]), np.int64)
     lines += [*_phases(picture, ranks, rank, others, width), *_more(picture, ranks, rank, (others, of_machine), width)]
     return fit_all(lines, width, height)
 

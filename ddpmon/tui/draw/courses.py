@@ -11,7 +11,7 @@ from rich.segment import Segment
 
 from ddpmon.diagnose.kinds import KindName
 from ddpmon.report.peers import RHYTHM, Comparison, Row, ShownLateness, compare, now_and_then_words
-from ddpmon.report.verdicts import firing, until_words
+from ddpmon.report.verdicts import firing, is_restart, until_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Finding, Floats, Ints, RankDetail, Snapshot
 from ddpmon.tui.draw.panel import title
@@ -193,7 +193,8 @@ def rank_plots(
     `compared` is the rank beside the others, where that is known already.
     """
     rows = (compared or compare(picture.snapshot, [detail.rank])).rows
-    since = next((finding.since_step for finding in found if finding.since_step is not None), None)
+    own = (finding for finding in found if not is_restart(finding))  # after a restart a rank counts its own steps
+    since = next((finding.since_step for finding in own if finding.since_step is not None), None)
     figures = _figures(picture.snapshot, detail.rank, rows, found, picture.look)
     steps = detail.courses["work"].step
     until = until_words(picture.snapshot, int(steps[-1])) if len(steps) else ""

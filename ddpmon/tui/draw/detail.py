@@ -12,6 +12,7 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import age, count, figure, plural, size
 from ddpmon.machine import ProcessFigures
 from ddpmon.parts import Failure, Stack, StackFrame, Stall
+from ddpmon.report.last_word import last_heard_s
 from ddpmon.report.peers import compare
 from ddpmon.report.trace import (
     collectives,
@@ -66,7 +67,7 @@ def identity_lines(
     right = [
         Segment(where, styles.get(state, look.text)),
         Segment(f"   step {count(int(ranks.step[rank]), look.unknown)}", look.text),
-        Segment(f"   heard {age(float(ranks.age_s[rank]), look.unknown)} ago ", look.dim),
+        Segment(f"   heard {age(last_heard_s(snapshot, float(ranks.age_s[rank])), look.unknown)} ago ", look.dim),
     ]
     total = f" of {run.world_size:,}" if run else ""
     name: Line = [Segment(f" rank {rank}", look.strong), Segment(total, look.dim)]

@@ -9,9 +9,10 @@ from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
+from ddpmon.report.last_word import newest_word_s
 from ddpmon.report.overdue import is_overdue
-from ddpmon.report.past import newest_word_s
 from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, is_restart, not_compared_words
+from ddpmon.run.model import SILENT_S
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
 from ddpmon.tui.lines import Line, clip, clip_clauses, fit, fit_all, joined, spread, width_of, wrap
@@ -20,8 +21,6 @@ from ddpmon.tui.view_state import ViewState, notice
 
 TAIL_SHARE = 0.67  # of the first line, which the state of the run may take; the rest is its name's
 GAP = 2  # cells at least between the name and the state
-LATE_WORD_S = 5.0  # a rank's word older than this is no longer "now"
-LATE_HOST_S = 8.0  # a host's: of many hosts each is read every six seconds, and tells once a second
 TITLES = {
     "waiting": "waiting for a run",
     "live": "a run is there; no rank has spoken yet",
@@ -95,28 +94,25 @@ def _rate(picture: ViewState) -> list[Line]:
 
 
 def _coverage(picture: ViewState, look: Look, *, brief: bool = False) -> list[Line]:
-    """How many ranks report, and how old the oldest word is; brief as `1,024/1,024 · 0.4 s`."""
+    """How many ranks report, and how old the oldest word is, of the past the newest; brief as `1,024/1,024 · 0.4 s`."""
     coverage = picture.snapshot.coverage
     if coverage is None:
         return []
     whole = coverage.reporting >= coverage.expected
     run, newest = picture.snapshot.run, newest_word_s(picture.snapshot)
     over = run is not None and is_over(run.state) and (run.state == "finished" or not _is_fresh(newest))
-    calm = over or _is_fresh(coverage.oldest_age_s)
-    word = newest if over else coverage.oldest_age_s
+    tone = look.dim if over or (whole and _is_fresh(coverage.oldest_age_s)) else look.accent
+    word = newest if over or picture.snapshot.link.state == "gone" else coverage.oldest_age_s
     if word is not None and picture.stuck_s is not None:
         word = max(word, picture.stuck_s)  # the picture is that old at least
     ago = age(word, look.unknown)
     said = f"{'ended' if over else 'heard'} {ago} ago" if not brief else f"ended {ago}" if over else ago
     told = f"{coverage.reporting:,}/{coverage.expected:,}{'' if brief else ' ranks'}"
-    return [
-        [Segment(told, look.dim if whole or over else look.accent)],
-        [Segment(said, look.dim if calm else look.accent)],
-    ]
+    return [[Segment(told, tone)], [Segment(said, tone)]]
 
 
 def _is_fresh(age_s: float | None) -> bool:
-    return age_s is not None and age_s < LATE_WORD_S
+    return age_s is not None and age_s <= SILENT_S
 
 
 def _cost(picture: ViewState, look: Look) -> Line:

@@ -121,11 +121,15 @@ def level_of(metric: CellMetric, value: float, middle: float, base_ms: float | N
 
 
 def cell(text: str, width: int, level: int, glyph: tuple[str, Style], look: Look) -> list[Segment]:
-    """A sign, the number on its heat in `width` cells, and a gap; without a `text` the dash of what is not known."""
+    """A sign directly before the number on its heat, in `width` cells and one, and a gap; without a `text` the dash."""
     sign, style = glyph
-    if not text:
-        return [Segment(sign, style), Segment(f"{look.unknown:>{width}} ", look.dim)]
-    return [Segment(sign, style), Segment(f"{text:>{width}}", _heat(level, look)), Segment(" ", look.text)]
+    shown, tone = (text, _heat(level, look)) if text else (look.unknown, look.dim)
+    before = 0 if sign == " " else width - len(shown)  # the heat of a number without a sign is as wide as the cell
+    return [
+        Segment(" " * before + sign, style),
+        Segment(f"{shown:>{width - before}}", tone),
+        Segment(" ", look.text),
+    ]
 
 
 def cell_words(metric: CellMetric, value: float, noise: float, look: Look) -> str:

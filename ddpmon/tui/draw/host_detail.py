@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -12,14 +14,16 @@ from ddpmon.format import age, figure, pct, plural, size
 from ddpmon.machine import Disk, HostFigures, Nic, TakenPort
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, rank_span
 from ddpmon.report.host_summary import free_share, host_words, is_tight, known_sum, memory_pct, received, sent
+from ddpmon.report.last_word import last_heard_s
 from ddpmon.report.peers import ShownLateness
+from ddpmon.report.silence import is_host_silent
 from ddpmon.report.verdicts import about_host, about_machine, is_past, marked_ranks
 from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 from ddpmon.tui.draw.gpu_table import found_on, gpu_lines
-from ddpmon.tui.draw.header import LATE_HOST_S, finding_style, no_findings_for
-from ddpmon.tui.draw.host_processes import cpu_user_lines, gpu_process_lines
+from ddpmon.tui.draw.header import finding_style, no_findings_for
+from ddpmon.tui.draw.host_processes import cpu_user_lines, gpu_process_lines, gpu_process_ranks
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import dimmed, is_title, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
@@ -107,29 +111,45 @@ def _words(name: str) -> str:
     return WORDS.get(name) or UNIT.sub("", name).replace("_", " ")
 
 
-def host_lines(picture: ViewState, number: int, width: int) -> list[Line]:
-    """All of one host, as many lines as it takes; of its GPUs those come first that a warning names a rank on."""
-    return host_page(picture, number, width, named_first=True)[0]
+class HostPage(NamedTuple):
+    """All of one host.
+
+    Attributes:
+        lines: as many as it takes.
+        ranks: the rank that a line leads to, by the line's place.
+        processes: the same of the lines that have a process of a rank on a GPU, in the first `cells` cells.
+        cells: how wide the block of these processes is.
+    """
+
+    lines: list[Line]
+    ranks: dict[int, int]
+    processes: Mapping[int, int] = MappingProxyType({})
+    cells: int = 0
+
+    def rank_at(self, line: int, x: int) -> int | None:
+        """The rank that the cell `x` of a line leads to."""
+        return self.ranks.get(line, self.processes.get(line) if x < self.cells else None)
 
 
-def host_page(
-    picture: ViewState, number: int, width: int, *, named_first: bool = False
-) -> tuple[list[Line], dict[int, int]]:
-    """All of one host, and the ranks that lines lead to, by the lines' places."""
+def host_page(picture: ViewState, number: int, width: int, *, named_first: bool = False) -> HostPage:
+    """All of one host; with `named_first` those of its GPUs come first that a warning names a rank on."""
     snapshot, look = picture.snapshot, picture.look
     node = next((node for node in snapshot.nodes if node.node == number), None)
     if node is None:
-        return [fit([Segment(" this host has never reported", look.dim)], width)], {}
+        return HostPage([fit([Segment(" this host has never reported", look.dim)], width)], {})
     marked = marked_ranks(snapshot.findings, "warning")
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
     states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks)) if named_first else states
-    lines = [_identity(node, width, look, over=is_past(snapshot)), *sentences(snapshot, node, width, look)]
+    lines = [_identity(snapshot, node, width, look), *sentences(snapshot, node, width, look)]
     values = _figures(node, width, look)
     listed, links = _ranks(snapshot, node, states, len(lines) + len(values), width, look)
-    values += [*listed, *_below(node, states, ours, about_host(snapshot.findings, node), width, look)]
-    lines += dimmed(values, look) if is_past(snapshot) and not picture.faded else values
+    first = len(lines) + len(values) + len(listed)
+    below, cells = _below(node, states, ours, about_host(snapshot.findings, node), width, look)
+    processes = {first + line: rank for line, rank in gpu_process_ranks(states, ours).items()}
+    values += [*listed, *below]
+    lines += dimmed(values, look) if is_past(snapshot) else values
     more = Segment(look.glyphs.more, look.dim)
-    return [cut(line, width, more) for line in lines], links
+    return HostPage([cut(line, width, more) for line in lines], links, processes, cells)
 
 
 def _below(
@@ -139,8 +159,12 @@ def _below(
     found: Sequence[Finding],
     width: int,
     look: Look,
-) -> list[Line]:
-    """Processes, disks, interfaces, what was not read; those on the GPUs beside the others where there is room."""
+) -> tuple[list[Line], int]:
+    """Processes, disks, interfaces, what was not read; those on the GPUs beside the others where there is room.
+
+    Returns:
+        The lines, and the cells of those on the GPUs.
+    """
 
     def on_gpus(cells: int) -> list[Line]:
         return gpu_process_lines(states, ours, found, cells, look) if states else []
@@ -151,12 +175,12 @@ def _below(
 
     half = _half(on_gpus(width), elsewhere(width), width)
     if not half:
-        return [*on_gpus(width), *elsewhere(width)]
+        return [*on_gpus(width), *elsewhere(width)], width
     more, rest = Segment(look.glyphs.more, look.dim), width - half - 1
     blocks = [[cut(line, cells, more) for line in draw(cells)] for draw, cells in ((on_gpus, half), (elsewhere, rest))]
     high = max(map(len, blocks))
     pairs = zip(fit_all(blocks[0], half, high), fit_all(blocks[1], rest, high), strict=True)
-    return [[*one, Segment(" "), *other] for one, other in pairs]
+    return [[*one, Segment(" "), *other] for one, other in pairs], half
 
 
 def _half(left_side: list[Line], right_side: list[Line], width: int) -> int:
@@ -196,15 +220,17 @@ def _ranks(
     return [*lines, *rank_rows(snapshot, rest, marked, width, look)], {**links, **dict(enumerate(rest, first))}
 
 
-def _identity(node: NodeView, width: int, look: Look, *, over: bool) -> Line:
+def _identity(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> Line:
     """The title line: who it is, and how old its word is."""
     dot = Segment(f" {look.glyphs.dot} ", look.faint)
     facts = [rank_span(node.ranks) or "no rank", plural(len(node.gpus), "GPU") if node.gpus else "no GPU"]
     name = [Segment(look.clean(node.host) or look.unknown, look.strong)]
     who = [Segment(f"{look.glyphs.rule} ", look.faint), *joined([name, *([Segment(f, look.dim)] for f in facts)], dot)]
-    old = not (over or _is_fresh(node))
+    old = is_host_silent(node) and not is_past(snapshot)
     cost = f"sampling {node.cost_pct:.1f} % of a core   " if width >= 100 and node.cost_pct is not None else ""
-    heard = Segment(f"heard {age(node.age_s, look.unknown)} ago", look.accent if old else look.dim)
+    heard = Segment(
+        f"heard {age(last_heard_s(snapshot, node.age_s), look.unknown)} ago", look.accent if old else look.dim
+    )
     right = [Segment(f" {cost}", look.dim), heard, Segment(f" {look.glyphs.rule}", look.faint)]
     room = max(width - width_of(right), 0)
     rule = Segment(look.glyphs.rule * max(room - width_of(who) - 1, 0), look.faint)
@@ -222,12 +248,8 @@ def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> lis
     sign = finding_style(told[0], look) if told else (look.glyphs.mark, look.accent)
     lines += paragraph(words, *sign, width, look) if words else []
     over = snapshot.run is not None and is_over(snapshot.run.state)
-    glyph, calm = no_findings_for(snapshot, node.ranks, look, "host", well=over or _is_fresh(node))
+    glyph, calm = no_findings_for(snapshot, node.ranks, look, "host", well=over or not is_host_silent(node))
     return lines or paragraph(calm, glyph, look.dim, width, look)
-
-
-def _is_fresh(node: NodeView) -> bool:
-    return node.age_s is not None and node.age_s < LATE_HOST_S
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:

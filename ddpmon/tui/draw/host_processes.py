@@ -12,11 +12,12 @@ from ddpmon.machine import GpuProcess, HostProcess, Process
 from ddpmon.report.host_gpus import GpuState, number_span, whose
 from ddpmon.report.host_summary import is_hog
 from ddpmon.report.verdicts import about_machine, marked_ranks, named_processes
-from ddpmon.run.process_roles import ProcessRoles
+from ddpmon.run.process_roles import ProcessRoles, owner_of
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.gpu_table import told_style
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import paragraph, title
+from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.lines import Line, cut, fit, left
 from ddpmon.tui.theme import Look
 
@@ -30,15 +31,25 @@ def gpu_process_lines(
     states: Sequence[GpuState], ours: ProcessRoles, found: Sequence[Finding], width: int, look: Look
 ) -> list[Line]:
     """Every process on every GPU, and what is known where processes cannot be seen; `found` is about the host."""
-    named = named_processes(found)
-    listed = [(state, on, strange) for state in states for on, strange in state.listed()]
-    listed.sort(key=lambda row: (not row[2], row[0].gpu.index))
+    named, listed = named_processes(found), _listed(states)
     lines = [_heading("gpu", ("GiB", "SM %"), look, width)] if listed else []
     for state, on, strange in listed:
         lines.append(_on_gpu(state, on, _sign(on.process, named, look) if strange else None, ours, width, look))
     lines += [*_unlisted(states, width, look), *_unseen(states, found, width, look)]
     nothing = fit([Segment("  no process is on them", look.dim)], width)
     return [title("on the GPUs", "", width, look), *(lines or [nothing])]
+
+
+def gpu_process_ranks(states: Sequence[GpuState], ours: ProcessRoles) -> dict[int, int]:
+    """The rank that each line of `gpu_process_lines` is a process of."""
+    owners = (owner_of(on.process, ours.pids) for _, on, _ in _listed(states))
+    return {line: rank for line, rank in enumerate(owners, TABLE_HEAD) if rank is not None}
+
+
+def _listed(states: Sequence[GpuState]) -> list[tuple[GpuState, GpuProcess, bool]]:
+    """Each process on each GPU, and whether it is a foreign process; these come first."""
+    listed = [(state, on, strange) for state in states for on, strange in state.listed()]
+    return sorted(listed, key=lambda row: (not row[2], row[0].gpu.index))
 
 
 def _unlisted(states: Sequence[GpuState], width: int, look: Look) -> list[Line]:

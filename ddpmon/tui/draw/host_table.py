@@ -10,17 +10,20 @@ from dataclasses import dataclass
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import age, figure, size
+from ddpmon.diagnose.kinds import KINDS
+from ddpmon.format import age, figure, plural, size
 from ddpmon.report.base_step import base_step_ms, noise_ms
 from ddpmon.report.finding_rows import what_within, who
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
+from ddpmon.report.last_word import last_heard_s
 from ddpmon.report.peers import RHYTHM, ShownLateness, rhythms
+from ddpmon.report.silence import is_host_silent, silent_hosts, silent_ranks
 from ddpmon.report.verdicts import about_machine, is_past, is_standing_still, marked_hosts
-from ddpmon.snapshot import NodeView, Snapshot
+from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.bands import FRAME
 from ddpmon.tui.draw.gpu_table import found_on, gpu_glyph
-from ddpmon.tui.draw.header import LATE_HOST_S, finding_style
+from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.host_cells import (
     STOPS,
@@ -163,7 +166,7 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     legend = [] if width < NET_FROM else [_level_words(metric, look)]
     if is_past(snapshot):
         newest = min((node.age_s for node in snapshot.nodes if node.age_s is not None), default=None)
-        still = [f"last values, {age(newest, look.unknown)} old"]
+        still = [f"last values, {age(last_heard_s(snapshot, newest), look.unknown)} old"]
     both = [*parts, *still, order, cells]
     tries = ([*both, *legend], both, [*parts, order, cells], [*parts, brief, cells])
     told = [look.clean("; ".join(each)) for each in tries]
@@ -207,8 +210,8 @@ class _Page:
         self.ranks = found_on(snapshot.findings)
         self.lateness = ShownLateness(snapshot)
         self.middle = middle_of(metric, snapshot)
-        self.over = is_past(snapshot)  # the last values stand then, dim
-        self.dims = self.over and not picture.faded  # a faded picture is dim as a whole
+        self.over = is_past(snapshot)  # then the last values stand there, dim
+        self.silent = set() if self.over else silent_hosts(snapshot)
         self.base_ms, self.noise_ms = base_step_ms(snapshot), noise_ms(snapshot)
 
     def headings(self) -> Line:
@@ -221,19 +224,19 @@ class _Page:
     def row(self, number: int, under_cursor: bool) -> Line:
         """One host."""
         node, look = self.nodes[number], self.look
-        silent = not self.over and (node.age_s is None or node.age_s >= LATE_HOST_S)
-        old = silent or self.dims
+        silent = not self.over and is_host_silent(node)
+        old = silent or self.over
         rest = self._rest(node, silent)
-        rest = dimmed([rest], look)[0] if self.dims else rest
+        rest = dimmed([rest], look)[0] if self.over else rest
         line = fit([*self._host(node, old, under_cursor), *rest], self.width)
         return list(Segment.apply_style(line, look.selected)) if under_cursor else line
 
     def _host(self, node: NodeView, old: bool, under_cursor: bool) -> Line:
-        look, sheet, figures = self.look, self.sheet, node.figures
-        finding = self.hosts.get(node.node)
-        glyph, style = self._sign(node, stands_out=bool(host_words(figures)))
+        look, sheet, finding = self.look, self.sheet, self.hosts.get(node.node)
+        glyph, style = self._sign(node)
         name = left(look.clean(node.host) or look.unknown, sheet.host, look.glyphs.more)
         loud = finding is not None and finding.severity != "info"
+        is_late = loud and finding is not None and KINDS[finding.kind].late
         line: Line = [
             Segment(look.glyphs.cursor if under_cursor else " ", look.strong),
             Segment(f"{glyph} ", style),
@@ -242,12 +245,13 @@ class _Page:
         ]
         for name, cells in sheet.figures.items():
             words = self._late(node) if name == "late" else self._odd(node) if name == ODD else WORDS[name](node)
-            line.append(self._number(words, cells, old, loud=loud and name == "late"))
+            line.append(self._number(words, cells, old, loud=is_late and name == "late"))
         return [*line, Segment(" ", look.text)]
 
-    def _sign(self, node: NodeView, *, stands_out: bool) -> tuple[str, Style]:
+    def _sign(self, node: NodeView) -> tuple[str, Style]:
         """The sign of its worst finding; where something stands out on it, a note counts only if it tells of that."""
         finding, look = self.hosts.get(node.node), self.look
+        stands_out = bool(host_words(node.figures)) or node.node in self.silent
         if stands_out and (finding is None or finding.severity == "info"):
             return self._told_sign(node)
         return (" ", look.text) if finding is None else finding_style(finding, look)
@@ -286,10 +290,11 @@ class _Page:
         look, sheet, metric = self.look, self.sheet, self.metric
         values = values_of(metric, node, self.lateness.ranks)
         line: Line = []
+        glyphs = self._glyphs(node, states, len(values))
         for place, value in enumerate(values[: sheet.cells]):
             level = level_of(metric, value, self.middle, self.base_ms)
             text = self._cell_words(node, place, value)
-            line += cell(text, sheet.cell - CELL_FRAME, level, self._glyph(node, states, place), look)
+            line += cell(text, sheet.cell - CELL_FRAME, level, glyphs[place], look)
         more = len(values) - sheet.cells
         short = sheet.cells - len(values)
         rest = Segment(f"+{more}" if more > 0 else " " * (short * sheet.cell), look.dim)
@@ -302,6 +307,12 @@ class _Page:
             return cell_words(self.metric, value, self.noise_ms, self.look)
         return self.look.clean(self.lateness.words(node.ranks[place : place + 1], "", room))
 
+    def _glyphs(self, node: NodeView, states: list[GpuState], cells: int) -> list[tuple[str, Style]]:
+        """The sign of each cell; none where all would have that of the host, which says it of all."""
+        glyphs = [self._glyph(node, states, place) for place in range(cells)]
+        own = self._sign(node)
+        return [(" ", self.look.text)] * cells if {sign for sign, _ in glyphs} == {own[0]} else glyphs
+
     def _glyph(self, node: NodeView, states: list[GpuState], place: int) -> tuple[str, Style]:
         if states:
             return gpu_glyph(states[place], self.ranks, self.look)
@@ -312,13 +323,21 @@ class _Page:
         """Its worst finding in `room` cells and what else stands out, in their own colours; information comes last."""
         finding, look, rest = self.hosts.get(node.node), self.look, summarise_host(node, self.snapshot.ranks, states)
         tone = self._told_sign(node)[1]
-        others = [Segment(look.clean(words), tone) for words in rest]
+        others = [Segment(look.clean(words), tone) for words in [*self._silence(node, finding), *rest]]
         if finding is None:
             return others
         whom = who(finding)
         words = look.clean(f"{whom}: {what_within(finding, room - len(whom) - 2)}")
         said = Segment(words, finding_style(finding, look)[1])
         return [*others, said] if finding.severity == "info" else [said, *others]
+
+    def _silence(self, node: NodeView, finding: Finding | None) -> list[str]:
+        """How many of its ranks are silent and for how long, where no warning tells what is wrong with it."""
+        ranks = self.snapshot.ranks
+        if ranks is None or node.node not in self.silent or (finding is not None and finding.severity != "info"):
+            return []
+        silent = [rank for rank in node.ranks if silent_ranks(ranks)[rank]]
+        return [f"{plural(len(silent), 'rank')} silent for {age(ranks.age_s[silent].max())}"] if silent else []
 
 
 def _fitting(remarks: Line, room: int, look: Look) -> Line:

@@ -13,6 +13,7 @@ from rich.style import Style
 
 from ddpmon.format import age, count, figure, known, loss_words
 from ddpmon.report.job_progress import progress_words, throughput_unit
+from ddpmon.report.last_word import last_step_s
 from ddpmon.report.overdue import is_last_step_old
 from ddpmon.report.verdicts import figures_now
 from ddpmon.snapshot import Floats, JobView, Snapshot
@@ -118,8 +119,7 @@ def _extras(job: JobView, look: Look) -> list[Line]:
 
 def _last_step(snapshot: Snapshot, look: Look) -> Line:
     """How long ago a step was finished, once that is longer than a step should take."""
-    seconds = snapshot.run.step_age_s if snapshot.run else None
-    return [Segment(f"last step {age(seconds, look.unknown)} ago", look.accent)]
+    return [Segment(f"last step {age(last_step_s(snapshot), look.unknown)} ago", look.accent)]
 
 
 def _lost(snapshot: Snapshot, job: JobView, look: Look, *, brief: bool) -> Line:

@@ -10,13 +10,15 @@ import numpy as np
 from ddpmon.report.base_step import base_step_ms
 from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent
 from ddpmon.report.peers import as_shown
-from ddpmon.report.verdicts import headline, marked_hosts, marked_ranks, restarted_alone
+from ddpmon.report.silence import silent_hosts, silent_ranks
+from ddpmon.report.verdicts import headline, is_past, marked_hosts, marked_ranks, restarted_alone
 from ddpmon.snapshot import Ints, NodeView, Ranks, Snapshot
 from ddpmon.tui.draw.columns import BY_KEY
 from ddpmon.tui.draw.host_cells import METRICS, metric_of, oddness
 from ddpmon.tui.filter.fits import fitting_hosts, fitting_ranks
 
 TROUBLE = {"failed": 0, "lost": 1, "stalled": 2}
+SILENT, CALM = 3, 9  # behind these the ranks that are silent and not yet lost
 STAYS_S = 60.0  # that a host stays in front: what is near a threshold stands out now and then. Chosen.
 CALM_SHARE = 0.05  # lateness is sorted in steps of this share of the base step, so that calm rows do not jump
 
@@ -77,7 +79,8 @@ def ordered_hosts(
 ) -> Ints:
     """The node numbers, first row first: named ones in the findings' order, or by a figure, all others in node order.
 
-    Behind the named ones come those on which something stands out: of a hundred hosts a small screen shows ten.
+    Behind the named ones come those that are silent or have a silent rank, then those on which something stands out: of
+    a hundred hosts a small screen shows ten.
 
     Args:
         snapshot: what is known.
@@ -100,7 +103,8 @@ def ordered_hosts(
         nodes = [nodes[place] for place in np.argsort(-np.nan_to_num(odd, nan=-np.inf), kind="stable").tolist()]
     if sort == "worst":
         ahead = (standing_out or StandingOut()).hosts(snapshot)
-        nodes = tuple(sorted(nodes, key=lambda node: node.node not in ahead))
+        silent = set() if is_past(snapshot) else silent_hosts(snapshot)
+        nodes = tuple(sorted(nodes, key=lambda node: (node.node not in silent, node.node not in ahead)))
     rest = [node.node for node in nodes if node.node not in marked]
     shown = fitting_hosts(snapshot, wanted)
     return np.array([node for node in [*marked, *rest][:: -1 if reverse else 1] if node in shown], dtype=np.int64)
@@ -112,15 +116,17 @@ def _largest_first(value: float | None) -> float:
 
 
 def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
-    """The headline's ranks, then broken ones, then those that a warning names in the findings' order.
+    """The headline's ranks, then broken and silent ones, then those that a warning names in the findings' order.
 
     Then come those that have restarted alone, and all others by lateness. Equals are in rank order.
     """
     worst = headline(snapshot.findings)
     told = np.isin(np.arange(len(ranks)), () if worst is None or worst.severity == "info" else worst.ranks)
-    state = np.full(len(ranks), 9)
+    state = np.full(len(ranks), CALM)
     if not TROUBLE.keys().isdisjoint(ranks.state):
-        state = np.array([TROUBLE.get(state, 9) for state in ranks.state])
+        state = np.array([TROUBLE.get(state, CALM) for state in ranks.state])
+    if not is_past(snapshot):
+        state[silent_ranks(ranks) & (state == CALM)] = SILENT
     named = np.full(len(ranks), 1 << 30)
     named[[rank for rank in restarted_alone(snapshot.findings) if rank < len(ranks)]] = len(ranks)
     for place, rank in enumerate(marked_ranks(snapshot.findings, "warning")):

@@ -12,7 +12,9 @@ from ddpmon.format import age, figure, known
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.comparison import excesses, shares_by_phase
 from ddpmon.report.peers import now_and_then, now_and_then_words
+from ddpmon.report.silence import silent_ranks
 from ddpmon.report.verdicts import firing, is_past, marked_ranks, restarted_alone
+from ddpmon.run.model import SILENT_S
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
 from ddpmon.tui.draw.bars import bar, common_scale, legend
@@ -27,7 +29,7 @@ from ddpmon.tui.draw.columns import (
     heading,
     sheet,
 )
-from ddpmon.tui.draw.header import LATE_WORD_S, finding_style
+from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import no_match, title
 from ddpmon.tui.lines import Line, fit, fit_all, left
 from ddpmon.tui.theme import Look
@@ -109,6 +111,7 @@ class _Page:
         self.ranks: Ranks = snapshot.ranks
         self.look, self.chosen, self.is_past = look, chosen, is_past(snapshot)
         self.marked, self.alone = marked_ranks(snapshot.findings), restarted_alone(snapshot.findings)
+        self.silent = silent_ranks(self.ranks)
         rhythm = any(now_and_then_words(finding, 0) for finding in firing(snapshot.findings))
         self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot), sort, rhythm=rhythm)
         self.noise_ms = noise_ms(snapshot)
@@ -183,9 +186,11 @@ class _Page:
         return Segment(self.look.glyphs.cursor if here else " ", self.look.strong)
 
     def _marks(self, rank: int, finding: Finding | None) -> Line:
-        """The marker of a finding, and the state where it is not plain running."""
+        """The marker of a finding or of silence, and the state where it is not plain running."""
         look, state = self.look, self.ranks.state[rank]
         glyph, style = finding_style(finding, look) if finding else (" ", look.text)
+        if self._is_silent(rank) and state not in self.states and (finding is None or finding.severity == "info"):
+            glyph, style = look.glyphs.mark, look.accent
         if finding and finding.severity == "critical":
             style += Style(reverse=True)
         plain = (look.glyphs.restarted, look.accent) if rank in self.alone else (" ", look.text)
@@ -211,9 +216,13 @@ class _Page:
         """Figures of a rank that is gone are dim; while the run lasts, the age of an old word has the accent."""
         look, state = self.look, self.ranks.state[rank]
         if column.key == "age":
-            old = not (self.is_past or self.ranks.age_s[rank] < LATE_WORD_S or state == "finished")
+            old = not (self.is_past or self.ranks.age_s[rank] <= SILENT_S or state == "finished")
             return look.accent if old else look.dim
         return look.dim if state in GONE else look.text
+
+    def _is_silent(self, rank: int) -> bool:
+        """Whether it is not heard while others are, in a run that goes on."""
+        return bool(self.silent[rank]) and not self.is_past
 
     def _host(self, rank: int) -> Segment:
         width = self.sheet.host

@@ -12,6 +12,7 @@ import numpy as np
 from ddpmon.format import count, plural
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.step_clock import step_at
+from ddpmon.report.verdicts import is_restart
 from ddpmon.snapshot import Finding, Snapshot, Timeline
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import APART
@@ -134,6 +135,8 @@ def _is_hidden(step: float, timeline: Timeline, span: Span) -> bool:
 
 def _beginnings(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
     for finding in whole.findings:
+        if is_restart(finding):
+            continue  # `_restarts` has each of them
         since, over = _began(whole, finding), finding.cleared_at_step
         lasts = over is None or _is_hidden(over, timeline, span)
         if since is not None and (lasts or span[0] <= since):

@@ -11,6 +11,7 @@ from rich.style import Style
 
 from ddpmon.format import age, count, figure, plural, time_of_day
 from ddpmon.report.base_step import share_words
+from ddpmon.report.last_word import last_step_s
 from ddpmon.report.run_about import is_simulated
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_past, is_standing_still, late_ranks, onsets
@@ -119,7 +120,9 @@ def _moment(picture: ViewState, step: int) -> str:
 
 def _now(picture: ViewState, step: int, *, is_last: bool) -> str:
     """`live`, `the last one`, or how long ago the step ended; empty where that is not known."""
-    snapshot, ago = picture.snapshot, seconds_since(picture.snapshot, step)
+    snapshot = picture.snapshot
+    is_newest = snapshot.run is not None and snapshot.run.step == step
+    ago = last_step_s(snapshot) if is_newest and is_standing_still(snapshot) else seconds_since(snapshot, step)
     if ago is None or (_has_ended(snapshot) and not is_last):
         return ""
     if _has_ended(snapshot):

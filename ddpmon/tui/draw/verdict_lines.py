@@ -15,7 +15,7 @@ from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, i
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
 from ddpmon.tui.draw.header import calm_style
-from ddpmon.tui.lines import Line, cells_of, clip, clip_words, fit, spread, width_of, wrap
+from ddpmon.tui.lines import Line, cells_of, clip, clip_clauses, clip_words, fit, spread, width_of, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
@@ -23,7 +23,7 @@ INDENT = "         "  # as wide as the badge
 WIDE = 110  # from here on there is room for words that a narrow screen leaves out
 CAUSE_LEAST = 24  # cells of a cause beside a command
 ADVICE_LEAST = 20  # cells of a clause that says something
-COMMAND = re.compile(r"(\. Run |: |, )?`")  # where it begins, behind what to do
+COMMAND = re.compile(r"((?:\. Run |: |, )?`[^`]*`)(.*)")  # with what leads to it, and what stands behind it
 
 
 def verdict_lines(picture: ViewState, width: int) -> list[Line]:
@@ -112,8 +112,8 @@ def _cause_and_advice(cause: str, advice: str, look: Look) -> Line:
 def _advice(advice: str, room: int, look: Look) -> Line:
     """As much of it as fits: the command whole, and of the words before it whole clauses, or none of a list."""
     at = COMMAND.search(advice)
-    words, run = (advice[: at.start()], advice[at.start() :]) if at else (advice, "")
-    run = run if cells_of(run) + ADVICE_LEAST <= room else ""
+    words, tries = (advice[: at.start()], (at[0], at[1])) if at else (advice, ())
+    run = next((each for each in tries if cells_of(each) + ADVICE_LEAST <= room), "")
     clauses = [words[: found.start()] for found in re.finditer(r"[:;] ", words)][::-1]
     fitting = (f"{each}{run}" for each in (words, *clauses) if ADVICE_LEAST <= cells_of(each) <= room - cells_of(run))
     said = advice if cells_of(advice) <= room else next(fitting, clip_words(advice, room, look.glyphs.more))
@@ -132,7 +132,8 @@ def _calm(snapshot: Snapshot, more: Line, width: int, look: Look) -> Line:
         said += told if cells_of(said) + cells_of(told) + width_of(more) + 5 <= width else ""
     if cells_of(said) > width - 4 - width_of(more):
         said = said.replace(" of their median work", "")
-    line = [Segment(f" {glyph} ", style), Segment(clip(said, width - 4 - width_of(more), look.glyphs.more), style)]
+    said = clip_clauses(said, width - 4 - width_of(more), look.glyphs.more)
+    line = [Segment(f" {glyph} ", style), Segment(said, style)]
     return spread(line, more, width)
 
 

@@ -15,7 +15,7 @@ from ddpmon.report.verdicts import about_host, marked_ranks
 from ddpmon.snapshot import Finding, NodeView
 from ddpmon.tui.draw.host_cells import offered
 from ddpmon.tui.draw.host_courses import has_plots, host_courses, plotted_rank
-from ddpmon.tui.draw.host_detail import host_lines, host_page
+from ddpmon.tui.draw.host_detail import HostPage, host_page
 from ddpmon.tui.draw.order import HOST_LETTERS, ODD
 from ddpmon.tui.draw.panel import Keys, no_match, without_heading
 from ddpmon.tui.draw.panel_sizes import host_plan
@@ -80,13 +80,14 @@ class HostReading(ViewScreen):
 
     def page(self, number: int, width: int) -> LinkedLines:
         """A host as text that leads to its ranks, the one under the cursor in plots."""
-        lines, ranks = host_page(self.picture, number, width)
+        page = host_page(self.picture, number, width)
+        said: list[Line] = []
         if self.picture.wanted and not fitting_ranks(self.picture.snapshot, self.picture.wanted).any():
             said = no_match("rank", width, self.picture.look)
-            lines, ranks = [*said, *lines], {line + len(said): rank for line, rank in ranks.items()}
-        reading = self.query_one(LinkedText)
+        lines, first, reading = [*said, *page.lines], len(said), self.query_one(LinkedText)
+        ranks = {line + first: rank for line, rank in page.ranks.items()}
         below = self.courses(number, width, reading.size.height - len(lines), reading.rank)
-        return LinkedLines([*lines, *below], ranks)
+        return LinkedLines([*lines, *below], ranks, lambda line, x: page.rank_at(line - first, x))
 
     def on_linked_text_moved(self) -> None:
         """Another rank of the host is under the cursor, and chosen."""
@@ -108,6 +109,7 @@ class HostsScreen(HostReading):
     AUTO_FOCUS = ""
     view: ClassVar[str] = "hosts"
     panels: ClassVar[tuple[str, ...]] = ("table", "chosen")
+    _page: HostPage | None = None  # of the host under the cursor, as it is drawn below the table
 
     def on_mount(self) -> None:
         """Arrange the table as it was left; the base class does the rest."""
@@ -168,14 +170,27 @@ class HostsScreen(HostReading):
 
     def _chosen(self, width: int, height: int) -> list[Line]:
         """The host under the cursor with what has room below it, or its beginning and how much is left out."""
-        number = self.table.chosen
-        lines = [] if number is None else host_lines(self.picture, number, width)
-        lines += [] if number is None else self.courses(number, width, height - len(lines))
+        number, self._page = self.table.chosen, None
+        lines: list[Line] = []
+        if number is not None:
+            self._page = host_page(self.picture, number, width, named_first=True)
+            lines = [*self._page.lines]
+            lines += self.courses(number, width, height - len(lines), self._rank_of(number))
         if len(lines) > height > 1:
             below = plural(len(lines) - height + 1, "more line")
             lines = without_heading(lines[: height - 1])
             lines = [*lines, *[[]] * (height - 1 - len(lines)), [Segment(f"    {below}: enter", self.picture.look.dim)]]
         return fit_all(lines, width, height)
+
+    def _rank_of(self, number: int) -> int | None:
+        """The chosen rank, if it is one of this host."""
+        links = self.dashboard.links
+        return links.chosen if links.chosen is not None and links.host_of(links.chosen) == number else None
+
+    def _rank_at(self, event: events.Click) -> int | None:
+        """The rank that a click below the table is on: none in the last line, which may count those below."""
+        is_last = event.y >= self.query_one("#chosen", Canvas).size.height - 1
+        return None if self._page is None or is_last else self._page.rank_at(event.y, event.x)
 
     def on_virtual_table_moved(self) -> None:
         """Another host is under the cursor."""
@@ -188,9 +203,17 @@ class HostsScreen(HostReading):
         self.dashboard.links.open_rank(message.rank)
 
     def on_click(self, event: events.Click) -> None:
-        """A double click on what stands below the table opens the host in full, where its GPUs have a cursor."""
+        """Below the table a click on the row of a rank chooses it, a double click opens it, and elsewhere the host."""
         number = self.table.chosen
-        if self.panel_at(event) == "chosen" and event.chain == 2 and number is not None:
+        if self.panel_at(event) != "chosen" or number is None:
+            return
+        rank = self._rank_at(event)
+        if rank is not None and event.chain == 2:
+            self.dashboard.links.open_rank(rank)
+        elif rank is not None:
+            self.dashboard.links.choose(rank)
+            self.show()
+        elif event.chain == 2:
             self.app.push_screen(HostScreen(number))
 
     def on_host_table_opened(self, message: HostTable.Opened) -> None:

@@ -18,10 +18,17 @@ from ddpmon.tui.widgets.canvas import ScrollText
 
 @dataclass(frozen=True, slots=True)
 class LinkedLines:
-    """Lines, and the rank that a line leads to, by its place."""
+    """Lines, and the rank that a line leads to, by its place.
+
+    Attributes:
+        lines: the text.
+        ranks: those that the cursor goes along.
+        rank_at: the rank that a click on a cell of a line leads to: (line, cell) -> rank, or None.
+    """
 
     lines: list[Line]
     ranks: dict[int, int]
+    rank_at: Callable[[int, int], int | None]
 
 
 class LinkedText(ScrollText):
@@ -52,6 +59,7 @@ class LinkedText(ScrollText):
         self._rank: int | None = None
         self._seeks = False  # whether the cursor is to be brought into sight
         self._links: dict[int, int] = {}
+        self._rank_at: Callable[[int, int], int | None] = lambda _line, _x: None
 
     @property
     def rank(self) -> int | None:
@@ -70,7 +78,7 @@ class LinkedText(ScrollText):
 
     def _marked(self, width: int) -> list[Line]:
         page = self._page(width)
-        self._links = page.ranks
+        self._links, self._rank_at = page.ranks, page.rank_at
         lines, at, look = page.lines, self._line, self._look()
         if at is not None and self._seeks:
             self._seeks, self.top = False, max(min(self.top, at), at - self.size.height + 2)
@@ -92,9 +100,9 @@ class LinkedText(ScrollText):
         self._move(self._links[goal])
 
     def on_click(self, event: events.Click) -> None:
-        """A click on a line with a link moves the cursor there, a second one opens it."""
+        """A click on what leads to a rank moves the cursor to its line, a second one opens it."""
         line = self.line_at(event.y)
-        rank = None if line is None else self._links.get(line)
+        rank = None if line is None else self._rank_at(line, event.x)
         if rank is not None:
             self._move(rank)
             if event.chain == 2:

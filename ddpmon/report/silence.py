@@ -1,0 +1,30 @@
+"""Which ranks and hosts of a snapshot have fallen silent, for all views alike."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ddpmon.run.silence import fallen_silent
+from ddpmon.snapshot import NodeView, Ranks, Snapshot
+
+LATE_HOST_S = 8.0  # a host's word older than this is old: of many hosts each is read every six seconds
+_ENDED = ("finished", "failed")
+
+
+def silent_ranks(ranks: Ranks) -> NDArray[np.bool_]:
+    """[world] the ranks that have been silent for some seconds while others report; lost ones are among them."""
+    silent = fallen_silent(ranks.age_s, np.zeros(len(ranks), np.bool_))
+    silent[[rank for rank in np.flatnonzero(silent).tolist() if ranks.state[rank] in _ENDED]] = False
+    return silent
+
+
+def is_host_silent(node: NodeView) -> bool:
+    """Whether nothing has come from a host for some seconds."""
+    return node.age_s is None or node.age_s >= LATE_HOST_S
+
+
+def silent_hosts(snapshot: Snapshot) -> set[int]:
+    """The node numbers of the hosts that are silent or have a silent rank."""
+    silent = set() if snapshot.ranks is None else set(np.flatnonzero(silent_ranks(snapshot.ranks)).tolist())
+    return {node.node for node in snapshot.nodes if is_host_silent(node) or not silent.isdisjoint(node.ranks)}

@@ -36,7 +36,7 @@ def _of(finding: Finding, costs: str) -> Iterator[str]:
 
 
 def _facts(finding: Finding, costs: str) -> Iterator[str]:
-    yield f"{finding.severity} {kind_words(finding.kind)}"
+    yield f"{finding.severity} {kind_words(finding)}"
     if finding.cleared_at_step is not None:
         yield f"over at step {count(finding.cleared_at_step)}"
     elif finding.since_step is not None:

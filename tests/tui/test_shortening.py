@@ -17,6 +17,7 @@ from ddpmon.tui.draw.header import header_line, notice_line, notice_lines
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.place_table import place_lines
 from ddpmon.tui.draw.table import TableView
+from ddpmon.tui.draw.timeline_view import timeline_lines
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import clip_clauses, wrap
 from ddpmon.tui.view_state import ViewState
@@ -25,6 +26,7 @@ from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import text_of
 from tests.tui.test_overview import hanging
 from tests.tui.test_pictures import COLOUR
+from tests.tui.test_views import made_timeline
 
 ADVICE = (
     "check the data loading of this rank: storage, shard size, workers and their transforms. Run `ssh n1 py-spy dump`"
@@ -176,6 +178,17 @@ def test_narrow_lists_say_how_often() -> None:
         for lines in (beside, alone):
             (row,) = (line for line in lines if "rank 12" in line)
             assert any(words in row for words in ("+360 1/5", "+360 ms 1/5", "in one step of 5")), width
+
+
+def test_the_timeline_says_how_often_a_rank_is_late_before_it_leaves_out_how_late() -> None:
+    """In 80 columns it said `rank 12 late` with 35 cells free."""
+    found = replace(NOW_AND_THEN, since_step=900)
+    made = replace(timed(Made(ranks=16, findings=(found,))), timeline=replace(made_timeline(), marks=()))
+    said = ("rank 12 late +360 ms in one step of 5, input", "rank 12 late +360 ms in one step of 5",
+            "rank 12 late +360 ms 1/5, input", "rank 12 late +360 ms 1/5", "rank 12 late")  # fmt: skip
+    drawn = (text_of(timeline_lines(ViewState(made, COLOUR), width, 12)) for width in range(160, 50, -1))
+    events = [line for lines in drawn for line in lines if "▲" in line and "step 705" not in line]
+    assert [*dict.fromkeys(line.strip(" ▲") for line in events)] == [*said]
 
 
 def test_a_list_uses_its_room_for_ms_and_phase() -> None:

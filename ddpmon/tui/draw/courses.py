@@ -14,7 +14,8 @@ from ddpmon.report.peers import RHYTHM, Comparison, Row, ShownLateness, compare,
 from ddpmon.report.verdicts import firing
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Finding, Floats, Ints, RankDetail, Snapshot
-from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.header import finding_style
+from ddpmon.tui.draw.panel import Sign, title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
 from ddpmon.tui.draw.zoom import Span, record_span, shared_axis, steps_in
 from ddpmon.tui.lines import Line, fit, fit_all, joined
@@ -107,7 +108,7 @@ class RankPlots:
         detail: the rank's courses.
         look: how they are drawn.
         figures: quantity -> for the titles the figure of now, of this rank and of the others, in fewer and fewer words.
-        since: the onset that is marked; None without one.
+        since: the onset that is marked; None without one. sign: of it, with its style; None for that of a warning.
         zoom: how many steps are shown, 0 for all on record.
         record: the steps that the plots of the run are over.
     """
@@ -116,6 +117,7 @@ class RankPlots:
     look: Look
     figures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     since: int | None = None
+    sign: Sign | None = None
     zoom: int = 0
     record: Span | None = None
 
@@ -130,7 +132,7 @@ class RankPlots:
             return fit_all([title(name, now, width, self.look), nothing], width, height)
         onsets = () if self.since is None else (self.since,)
         span = shared_axis(span, self.record)
-        curve = replace(_curve(course, metric, span), name=name, remark=now, onsets=onsets)
+        curve = replace(_curve(course, metric, span), name=name, remark=now, onsets=onsets, sign=self.sign)
         return plot_lines(zoomed_curve(curve, self.zoom), width, height, self.look)
 
     def beside(
@@ -189,9 +191,10 @@ def rank_plots(
     `compared` is the rank beside the others, where that is known already.
     """
     rows = (compared or compare(picture.snapshot, [detail.rank])).rows
-    since = next((finding.since_step for finding in found if finding.since_step is not None), None)
-    figures = _figures(picture.snapshot, detail.rank, rows, found, picture.look)
-    return RankPlots(detail, picture.look, figures, since, picture.zoom, record_span(picture.snapshot))
+    first, look = next((finding for finding in found if finding.since_step is not None), None), picture.look
+    since, sign = (None, None) if first is None else (first.since_step, finding_style(first, look))
+    figures = _figures(picture.snapshot, detail.rank, rows, found, look)
+    return RankPlots(detail, look, figures, since, sign, picture.zoom, record_span(picture.snapshot))
 
 
 def _figures(

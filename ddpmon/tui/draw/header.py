@@ -10,8 +10,9 @@ from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
+from ddpmon.report.finding_rows import what
 from ddpmon.report.overdue import is_overdue
-from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, is_restart, not_compared_words
+from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, is_kill, is_restart, not_compared_words
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
 from ddpmon.tui.lines import Line, clip, clip_clauses, fit, fit_all, joined, spread, width_of, wrap
@@ -151,10 +152,20 @@ def notice_lines(picture: ViewState, width: int) -> list[Line]:
         return []
     if not picture.notice_tells_kill:
         return [notice_line(picture, width)]
-    told = advice_text(picture.snapshot.findings[0].advice)
-    advice = look.clean(f"{'->' if look.ascii_only else '→'} {told}")
+    advice = look.clean(_to_do(picture.snapshot.findings[0], look))
     below = Segment(f"   {clip_clauses(advice, width - 4, look.glyphs.more)}", look.strong)
     return [notice_line(picture, width), fit([below], width)]
+
+
+def said_below(picture: ViewState, finding: Finding) -> str:
+    """The sentence of a finding; what to do where the notice is that sentence already. Not cleaned."""
+    tells_kill = is_kill(finding) and picture.notice_tells_kill
+    return f"{what(finding)} {_to_do(finding, picture.look)}" if tells_kill else finding.summary
+
+
+def _to_do(finding: Finding, look: Look) -> str:
+    """`→ read the launcher's output`."""
+    return f"{'->' if look.ascii_only else '→'} {advice_text(finding.advice)}"
 
 
 def calm_style(snapshot: Snapshot, look: Look) -> tuple[str, Style]:

@@ -18,7 +18,7 @@ from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 from ddpmon.tui.draw.gpu_table import found_on, gpu_lines
-from ddpmon.tui.draw.header import LATE_HOST_S, finding_style, no_findings_for
+from ddpmon.tui.draw.header import LATE_HOST_S, finding_style, no_findings_for, said_below
 from ddpmon.tui.draw.host_processes import cpu_user_lines, gpu_process_lines
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import dimmed, is_title, paragraph, title
@@ -123,7 +123,7 @@ def host_page(
     marked = marked_ranks(snapshot.findings, "warning")
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
     states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks)) if named_first else states
-    lines = [_identity(node, width, look, over=is_past(snapshot)), *sentences(snapshot, node, width, look)]
+    lines = [_identity(node, width, look, over=is_past(snapshot)), *sentences(picture, node, width)]
     values = _figures(node, width, look)
     listed, links = _ranks(snapshot, node, states, len(lines) + len(values), width, look)
     values += [*listed, *_below(node, states, ours, about_host(snapshot.findings, node), width, look)]
@@ -211,11 +211,12 @@ def _identity(node: NodeView, width: int, look: Look, *, over: bool) -> Line:
     return fit([*fit([*who, Segment(" "), rule], room), *right], width)
 
 
-def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> list[Line]:
+def sentences(picture: ViewState, node: NodeView, width: int) -> list[Line]:
     """The findings about the host or its ranks, each in full; a calm word where there is none."""
+    snapshot, look = picture.snapshot, picture.look
     found = about_host(snapshot.findings, node)
     found = [finding for finding in found if not any(_explains(finding, other) for other in found)]
-    lines = [line for finding in found[:SENTENCES] for line in _sentence(finding, width, look)]
+    lines = [line for finding in found[:SENTENCES] for line in _sentence(picture, finding, width)]
     more = len(found) - SENTENCES
     lines += [[Segment(f"   {more:,} more  [5]", look.dim)]] if more > 0 else []
     words, told = "; ".join(host_words(node.figures)), about_machine(found)
@@ -237,9 +238,9 @@ def _explains(cause: Finding, finding: Finding) -> bool:
     return same and not set(finding.ranks).isdisjoint(cause.ranks)
 
 
-def _sentence(finding: Finding, width: int, look: Look) -> list[Line]:
-    glyph, style = finding_style(finding, look)
-    return paragraph(finding.summary, glyph, style, width, look)
+def _sentence(picture: ViewState, finding: Finding, width: int) -> list[Line]:
+    glyph, style = finding_style(finding, picture.look)
+    return paragraph(said_below(picture, finding), glyph, style, width, picture.look)
 
 
 def _figures(node: NodeView, width: int, look: Look) -> list[Line]:

@@ -226,7 +226,7 @@ def _axis(whole: Snapshot, span: Span, columns: int, look: Look) -> Line:
     first, last = round(span[0]), round(span[1])
     began = [step for step in onsets(whole.findings) if step <= last]
     told = [(column_of(step, span, columns) if step >= first else -1, f"{step:,}") for step in began]
-    marks: Marks = [(columns, f"{last:,}", False), *beginning((f"step {first:,}", f"{first:,}"), told, columns, look)]
+    marks: Marks = [(columns, f"{last:,}", None), *beginning((f"step {first:,}", f"{first:,}"), told, columns, look)]
     times = list[tuple[int, str]]()
     for share in (0.5, 0.25, 0.75):
         step = round(first + share * (last - first))

@@ -19,7 +19,8 @@ from ddpmon.tui.lines import Line, clip, clip_clauses, fit, fit_all, joined, spr
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, notice
 
-TAIL_SHARE = 0.67  # of the first line, which the state of the run may take; the rest is its name's
+TAIL_SHARE = 0.67  # of the first line, which the state of the run may take with all that is told
+NAME_LEAST = 17  # cells that are left for the name where the words on the state need the others
 GAP = 2  # cells at least between the name and the state
 LATE_WORD_S = 5.0  # a rank's word older than this is no longer "now"
 LATE_HOST_S = 8.0  # a host's: of many hosts each is read every six seconds, and tells once a second
@@ -41,13 +42,13 @@ def header_line(picture: ViewState, width: int) -> Line:
         return fit([*name, Segment(picture.snapshot.link.state, look.dim)], width)
     dot = _dot(look)
     begins = [_state(picture, run), _elapsed(run, look)]
-    right = [*begins, *_coverage(picture, look)]
-    whole = [*right, _cost(picture, look), *_rate(picture)]
-    brief = [*begins, *_coverage(picture, look, brief=True)]
-    full = (whole[:keep] for keep in range(len(whole), len(right) - 1, -1))
-    for parts in (*full, brief, *(right[:keep] for keep in range(len(right) - 1, 0, -1))):
+    told, *briefer = ([*begins, *words] for words in _coverage(picture, look))
+    whole = [*told, _cost(picture, look), *_rate(picture)]
+    full = (whole[:keep] for keep in range(len(whole), len(told), -1))
+    for parts in (*full, told, *briefer, *(told[:keep] for keep in range(len(told) - 1, 0, -1))):
         tail = [*joined(parts, dot), Segment(" ", look.text)]
-        if width_of(tail) <= width * TAIL_SHARE:
+        share = width * TAIL_SHARE
+        if width_of(tail) <= (share if len(parts) > len(told) else max(share, width - NAME_LEAST - GAP)):
             break
     return spread(_identity(picture, run, name, width - width_of(tail) - GAP), tail, width)
 
@@ -95,11 +96,11 @@ def _rate(picture: ViewState) -> list[Line]:
     )
 
 
-def _coverage(picture: ViewState, look: Look, *, brief: bool = False) -> list[Line]:
-    """How many ranks report, and how old the oldest word is; brief as `1,024/1,024 · 0.4 s`."""
+def _coverage(picture: ViewState, look: Look) -> list[list[Line]]:
+    """How many ranks report, and how old the oldest word is, then the same in fewer words: `1,024/1,024 · 0.4 s`."""
     coverage = picture.snapshot.coverage
     if coverage is None:
-        return []
+        return [[]]
     whole = coverage.reporting >= coverage.expected
     run, newest = picture.snapshot.run, _newest_word_s(picture.snapshot)
     over = run is not None and is_over(run.state) and (run.state == "finished" or not _is_fresh(newest))
@@ -108,12 +109,11 @@ def _coverage(picture: ViewState, look: Look, *, brief: bool = False) -> list[Li
     if word is not None and picture.stuck_s is not None:
         word = max(word, picture.stuck_s)  # the picture is that old at least
     ago = age(word, look.unknown)
-    said = f"{'ended' if over else 'heard'} {ago} ago" if not brief else f"ended {ago}" if over else ago
-    told = f"{coverage.reporting:,}/{coverage.expected:,}{'' if brief else ' ranks'}"
-    return [
-        [Segment(told, look.dim if whole or over else look.accent)],
-        [Segment(said, look.dim if calm else look.accent)],
-    ]
+    said, brief = f"{'ended' if over else 'heard'} {ago} ago", f"ended {ago}" if over else ago
+    told = f"{coverage.reporting:,}/{coverage.expected:,}"
+    styles = look.dim if whole or over else look.accent, look.dim if calm else look.accent
+    ways = ((f"{told} ranks", said), (told, said), (told, brief))
+    return [[[Segment(text, style)] for text, style in zip(way, styles, strict=True)] for way in ways]
 
 
 def _newest_word_s(snapshot: Snapshot) -> float | None:

@@ -165,7 +165,9 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
         newest = min((node.age_s for node in snapshot.nodes if node.age_s is not None), default=None)
         still = [f"last values, {age(newest, look.unknown)} old"]
     both = [*parts, *still, order, cells]
-    tries = ([*both, *legend], both, [*parts, order, cells], [*parts, brief, cells])
+    tries = [[*both, *legend], both]
+    tries += [[*parts, *still, cells], [*still, cells]] if is_past(snapshot) else []
+    tries += [[*parts, order, cells], [*parts, brief, cells]]
     told = [look.clean("; ".join(each)) for each in tries]
     return next((words for words in told if cells_of(words) <= width - TITLE_LEAST), told[-1])
 

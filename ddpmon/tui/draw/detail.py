@@ -30,7 +30,7 @@ from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
 from ddpmon.tui.draw.courses import ABOUT, METRICS, offered, rank_plots, reading_line, stack_room
 from ddpmon.tui.draw.header import finding_style, no_findings_for, said_below
-from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.panel import sentence_rows, title
 from ddpmon.tui.draw.panel_sizes import WIDE
 from ddpmon.tui.draw.peer_table import peer_lines
 from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, joined, left, spread, width_of, wrap
@@ -297,7 +297,7 @@ def _found(picture: ViewState, rank: int, found: list[Finding], width: int, heig
     lines: list[Line] = []
     for finding in found[: 1 if brief else 3]:
         glyph, style = finding_style(finding, look)
-        rows = wrap(look.clean(said_below(picture, finding)), width - 4)
+        rows = sentence_rows(look.clean(said_below(picture, finding)), width - 4)
         most = LEAST_ROWS if least else BRIEF_ROWS if brief else FIRST_ROWS if finding is found[0] else ROWS
         rows = [*rows[: most - 1], _begun(" ".join(rows[most - 1 :]), width - 4, look)][: len(rows)]
         for place, row in enumerate(rows):

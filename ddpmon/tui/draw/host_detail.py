@@ -203,7 +203,7 @@ def _identity(node: NodeView, width: int, look: Look, *, over: bool) -> Line:
     name = [Segment(look.clean(node.host) or look.unknown, look.strong)]
     who = [Segment(f"{look.glyphs.rule} ", look.faint), *joined([name, *([Segment(f, look.dim)] for f in facts)], dot)]
     old = not (over or _is_fresh(node))
-    cost = f"sampling {node.cost_pct:.1f} % of a core   " if width >= 100 and node.cost_pct is not None else ""
+    cost = f"sensors {node.cost_pct:.1f} % of a core   " if width >= 100 and node.cost_pct is not None else ""
     heard = Segment(f"heard {age(node.age_s, look.unknown)} ago", look.accent if old else look.dim)
     right = [Segment(f" {cost}", look.dim), heard, Segment(f" {look.glyphs.rule}", look.faint)]
     room = max(width - width_of(right), 0)

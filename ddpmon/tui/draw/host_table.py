@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.format import age, figure, size
-from ddpmon.report.base_step import base_step_ms, noise_ms
+from ddpmon.report.base_step import base_step_ms
 from ddpmon.report.finding_rows import what_within, who
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
@@ -211,7 +211,7 @@ class _Page:
         self.middle = middle_of(metric, snapshot)
         self.over = is_past(snapshot)  # the last values stand then, dim
         self.dims = self.over and not picture.faded  # a faded picture is dim as a whole
-        self.base_ms, self.noise_ms = base_step_ms(snapshot), noise_ms(snapshot)
+        self.base_ms = base_step_ms(snapshot)
 
     def headings(self) -> Line:
         sheet = self.sheet
@@ -266,7 +266,7 @@ class _Page:
     def _odd(self, node: NodeView) -> str | None:
         """The value of its cells that sorts."""
         value = odd_one(self.metric, values_of(self.metric, node, self.lateness.ranks), self.middle)
-        return cell_words(self.metric, value, self.noise_ms, self.look) or None
+        return cell_words(self.metric, value, self.lateness, self.look) or None
 
     def _number(self, text: str | None, width: int, old: bool, *, loud: bool = False) -> Segment:
         shown = text if text is not None else self.look.unknown
@@ -301,7 +301,7 @@ class _Page:
         """The value of a cell, and how often a rank is late now and then where all cells have room for that."""
         room = self.sheet.cell - CELL_FRAME
         if room == self.metric.width:
-            return cell_words(self.metric, value, self.noise_ms, self.look)
+            return cell_words(self.metric, value, self.lateness, self.look)
         return self.look.clean(self.lateness.words(node.ranks[place : place + 1], "", room))
 
     def _glyph(self, node: NodeView, states: list[GpuState], place: int) -> tuple[str, Style]:

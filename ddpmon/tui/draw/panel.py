@@ -17,6 +17,7 @@ HEAVY, HALF, LIGHT = "━", "╸", "─"
 APART = 2  # cells between two labels of an axis at least
 BEHIND = 10  # cells behind the mark of a trouble without the time of day of another step. Chosen: more than a time has
 TITLES = ("─ ", "- ")  # what a title line begins with
+_OF_WHAT = " of the run's time"
 Keys = Sequence[tuple[str, str]]
 Sign = tuple[str, Style]
 Mark = tuple[int, str, Style | None]  # a label of an axis: its column, its words, and its style where it stands out
@@ -59,8 +60,14 @@ def is_title(line: Line) -> bool:
 
 def paragraph(text: str, glyph: str, style: Style, width: int, look: Look) -> list[Line]:
     """A sentence of foreign words behind a glyph, broken into as many lines as it takes."""
-    rows = wrap(look.clean(text), max(width - 4, 1))
+    rows = sentence_rows(look.clean(text), max(width - 4, 1))
     return [[Segment(f" {' ' if place else glyph} ", style), Segment(row, style)] for place, row in enumerate(rows)]
+
+
+def sentence_rows(text: str, width: int) -> list[str]:
+    """A sentence broken into lines; what a cost is a share of is left out where that saves a line."""
+    whole, brief = wrap(text, width), wrap(text.replace(_OF_WHAT, ""), width)
+    return brief if len(brief) < len(whole) else whole
 
 
 def no_match(what: str, width: int, look: Look) -> list[Line]:
@@ -182,7 +189,7 @@ def _footer(keys: tuple[tuple[str, str], ...], width: int, look: Look) -> Line:
     for gap in (3, 2):
         for keep in range(len(others), -1, -1):
             line = _line([*others[:keep], last], gap, look)
-            if width_of(line) <= width and (keep == len(others) or gap == 2):
+            if width_of(line) < width and (keep == len(others) or gap == 2):
                 return fit(line, width)
     return fit(_line([last], 2, look), width)
 

@@ -127,12 +127,13 @@ def time_of_day(wall: float | None, unknown: str = "") -> str:
     return unknown if wall is None or not math.isfinite(wall) else local_time(wall)[-8:]
 
 
-def signed(value: float | None, unknown: str = UNKNOWN, noise: float = 0.0) -> str:
-    """A difference with its sign: +41, -3.1, +0.31; ±0 what is below `noise`, or below the second decimal."""
+def signed(value: float | None, unknown: str = UNKNOWN, noise: float = 0.0, decimals: int | None = None) -> str:
+    """A difference with its sign: +41, -3.1, +0.31; ±0 what is below `noise`, or below the last decimal."""
     if value is None or not math.isfinite(value):
         return unknown
     size = abs(value)
-    text = f"{value:+,.{0 if size >= 9.95 else 1 if size >= 0.995 else 2}f}"
+    places = (0 if size >= 9.95 else 1 if size >= 0.995 else 2) if decimals is None else decimals
+    text = f"{value:+,.{places}f}"
     return "±0" if size < noise or not any(digit in text for digit in "123456789") else text
 
 

@@ -14,6 +14,10 @@ UNLIKE_WAITING = (
     "what a finding loses can exceed what is lost to waiting: it counts the time since its onset, and also that of the "
     "late ranks, which do not wait"
 )
+WAITING_MORE = (
+    "what is lost to waiting can exceed what the findings lose: steps differ by chance, and all ranks wait for the "
+    "slowest one of each step, the longer the more ranks there are"
+)
 
 
 def hour_unit(snapshot: Snapshot) -> str:

@@ -58,7 +58,7 @@ def evidence_words(evidence: Evidence) -> str:
     """`work 158 ms, others 117 ms, +41 ms; waits 40 ms less; input +39 ms; over 20 steps`: one line, not cleaned.
 
     Keys end in their unit (`_ms`, `_pct`, `_s`, `_bytes`). What is not finite, a count of 0, and what is small beside
-    the whole, is left out.
+    the whole, is left out. What is seen in some steps only begins with `in the late steps: `: medians do not have it.
     """
     left = {key: value for key, value in evidence.items() if key not in ELSEWHERE and _worth_saying(key, value)}
     whole = _whole(left)
@@ -66,7 +66,8 @@ def evidence_words(evidence: Evidence) -> str:
     said += [*unseen(left), *_standing(left)]
     left = {key: value for key, value in left.items() if not (key.endswith("gpus") and value == 1)}
     said += [_plainly(key, value) for key, value in left.items()]
-    return "; ".join([*said, *_extent(evidence)])
+    words = "; ".join([*said, *_extent(evidence)])
+    return f"in the late steps: {words}" if said and "hit_steps" in evidence else words
 
 
 def evidence_blocks(evidence: Evidence) -> list[tuple[str, list[str]]]:
@@ -175,7 +176,8 @@ def _extent(evidence: Evidence) -> Iterator[str]:
     """How many steps it rests on."""
     hits, often, window = (evidence.get(key) for key in ("hit_steps", "one_step_in", "window_steps"))
     if isinstance(hits, float | int):
-        yield ", ".join(filter(None, [f"seen in {hits:,.0f} steps", one_step_of(often)]))
+        share = one_step_of(often).replace(" step", "")
+        yield ", ".join(filter(None, [f"seen in {hits:,.0f} steps", share]))
     if isinstance(window, float | int):
         yield f"over {window:,.0f} steps"
 

@@ -55,6 +55,7 @@ NAMES: Mapping[KindName, str] = {
     "monitor_degraded": "incomplete picture",
     "advice": "advice",
 }
+KILLED = "killed or crashed"
 _UPPER = re.compile(r"\b(gpu|cpu|numa|gc|nic)\b")
 _BADGES = {"critical": "CRIT", "warning": "WARN", "info": "INFO"}
 _SPAN = 17  # cells that ranks may take which are named, such as `ranks 8-15, 24-31`: a list in 80 columns has so many
@@ -65,8 +66,11 @@ def badge(finding: Finding) -> str:
     return "HANG" if finding.kind == "hang" else _BADGES[finding.severity]
 
 
-def kind_words(kind: str) -> str:
+def kind_words(finding: Finding) -> str:
     """The kind in words: `intermittent straggler`, `GPU memory growth`."""
+    if is_kill(finding):
+        return KILLED
+    kind = finding.kind
     named = {"slow_node": "slow host", "monitor_degraded": NAMES["monitor_degraded"], "shm_low": NAMES["shm_low"]}
     return named.get(kind) or _UPPER.sub(lambda found: found[0].upper(), kind.replace("_", " ")).replace("pcie", "PCIe")
 
@@ -88,7 +92,7 @@ def what(finding: Finding) -> str:
     if finding.kind == "hang" and finding.ranks and finding.phase:
         return f"stuck {phase_words(finding.phase)}"
     if is_kill(finding):
-        return "killed or crashed"
+        return KILLED
     if finding.kind == "advice":
         return re.split(r"[:,] ", advice_text(finding.advice))[0] or NAMES["advice"]
     if is_restart(finding):

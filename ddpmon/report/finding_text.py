@@ -36,7 +36,7 @@ def _of(finding: Finding, costs: str) -> Iterator[str]:
 
 
 def _facts(finding: Finding, costs: str) -> Iterator[str]:
-    yield f"{finding.severity} {kind_words(finding.kind)}"
+    yield f"{finding.severity} {kind_words(finding)}"
     if finding.since_step is not None:
         yield f"{'before' if finding.since_is_bound else 'since'} step {count(finding.since_step)}"
     if finding.cleared_at_step is not None:

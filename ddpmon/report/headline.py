@@ -53,6 +53,9 @@ def _long(finding: Finding, snapshot: Snapshot, what: str, dot: str) -> Iterator
     elif hours and cost:
         yield _given(who, what, full, f"{cost} of the run's time", f"{hours} so far, {a_day}")
         yield _given(who, what, full, cost, f"{hours}, {a_day}")
+    if hours and cost and a_day:
+        ways = _given(who, what, usual, cost, f"{hours}, {a_day}"), _given(who, what, full, cost, hours)
+        yield from sorted(ways, key=lambda way: -sum(map(len, way)))
     if hours and cost:
         yield _given(who, what, usual, cost, hours)
     yield _given(who, what, usual, cost)
@@ -63,7 +66,8 @@ def _short(finding: Finding, snapshot: Snapshot, what: str) -> Iterator[list[str
     cost, whole = _cost(finding, snapshot), _who(finding, snapshot, " ")
     lasted = lasting(_going_on_s(finding, snapshot), is_bound=finding.since_is_bound)
     step = _since(finding, snapshot)[0].removeprefix("since ")
-    when, ago = (f"{step} ({lasted}{word})" if lasted else step for word in ("", " ago"))
+    alone = step.replace("step ", "since " if step.startswith("step ") else "")
+    when, ago = (f"{step} ({lasted}{word})" if lasted else alone for word in ("", " ago"))
     who = format_ranks(finding.ranks) if finding.ranks else whole
     less = what.removeprefix("late ")
     places = dict.fromkeys([whole, whole.split(" GPU ")[0]])

@@ -59,7 +59,8 @@ def kill_of(snapshot: Snapshot) -> Finding | None:
     run = snapshot.run
     if run is None or run.state != "killed":
         return None
-    where = run.info.host if run.info is not None else ""
+    where, ranks = run.info.host if run.info is not None else "", snapshot.ranks
+    seen = -1 if ranks is None else int(ranks.step[0])
     log = f"the kernel's log (dmesg) of {where}" if where else "the kernel's log (dmesg)"
     return Finding(
         "rank_lost",
@@ -67,8 +68,8 @@ def kill_of(snapshot: Snapshot) -> Finding | None:
         snapshot.link.message or "the run was killed or crashed",
         ranks=(0,),
         nodes=(where,) if where else (),
-        since_step=run.step,
-        advice=f"read the launcher's output, and {log}: it names what was killed because memory ran out",
+        since_step=seen if seen >= 0 else run.step,
+        advice=f"read the launcher's output, and {log}: if memory ran out, it names what was killed",
         tells_moment=True,
     )
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.format import UNKNOWN, signed
 from ddpmon.format import decimals as digits
-from ddpmon.format import signed
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.silence import silent_ranks
 from ddpmon.report.verdicts import late_ranks, marked_ranks
@@ -158,6 +158,12 @@ def shared_decimals(*values: float) -> int:
     return min(digits(largest), 2)
 
 
+def lateness_decimals(ranks: Ranks) -> int:
+    """The decimals of every lateness in all views, of ranks `as_shown`: two digits of the largest are enough."""
+    known = np.abs(ranks.lateness_ms[np.isfinite(ranks.lateness_ms)])
+    return min(max(digits(float(known.max(initial=0.0))) - 1, 0), 2)
+
+
 def difference_words(own: float, other: float, decimals: int, noise: float = 0.0) -> str:
     """`+158`, `-375`, `±0`: the difference of two figures as they are shown; ±0 below `noise`, empty where unknown."""
     if not (math.isfinite(own) and math.isfinite(other)):
@@ -213,6 +219,7 @@ class ShownLateness:
     def __init__(self, snapshot: Snapshot) -> None:
         self.ranks = as_shown(snapshot)
         self._named, self._noise = marked_ranks(snapshot.findings), noise_ms(snapshot)
+        self._decimals = 0 if self.ranks is None else lateness_decimals(self.ranks)
 
     def words(self, chosen: Sequence[int], unknown: str, width: int = RHYTHM) -> str:
         """Return by how much the latest of the chosen ranks is late: `+361`, now and then `+361 1/5`."""
@@ -221,7 +228,11 @@ class ShownLateness:
         most = max((each for each in late.values() if math.isfinite(each)), default=None)
         named = [self._named[rank] for rank, each in late.items() if rank in self._named and each == most]
         often = (now_and_then_words(finding, width) for finding in named)
-        return next(filter(None, often), signed(most, unknown, self._noise))
+        return next(filter(None, often), self.one(most, unknown))
+
+    def one(self, late_ms: float | None, unknown: str = UNKNOWN) -> str:
+        """Return a single lateness: `+41`, `±0`."""
+        return signed(late_ms, unknown, self._noise, self._decimals)
 
 
 def rhythms(snapshot: Snapshot) -> dict[int, float]:

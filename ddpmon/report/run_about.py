@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from ddpmon.format import UNKNOWN, clock, count, figure, known, local_time, pct,
 from ddpmon.report.cost import (
     OVERLAP,
     UNLIKE_WAITING,
+    WAITING_MORE,
     hour_unit,
     hours_a_day,
     hours_words,
@@ -193,9 +193,18 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     are_bounds = any(finding.since_is_bound for finding, _ in lost)
     if together := together_words([hours for _, hours in lost], unit, are_bounds=are_bounds):
         yield "lost together", f"{together}; {OVERLAP}"
-    waiting = math.inf if job.lost_to_waiting_pct is None else job.lost_to_waiting_pct
-    if not is_standing_still(snapshot) and any((finding.cost_pct or 0.0) > waiting for finding, _ in lost):
-        yield "note", UNLIKE_WAITING
+    if note := _note(snapshot, [finding.cost_pct or 0.0 for finding, _ in lost]):
+        yield "note", note
+
+
+def _note(snapshot: Snapshot, costs_pct: Sequence[float]) -> str:
+    """Why what is lost to waiting is not what the findings lose, where the figures that are shown differ."""
+    waiting = snapshot.job.lost_to_waiting_pct
+    if waiting is None or not known(waiting) or not costs_pct or is_standing_still(snapshot):
+        return ""
+    if max(costs_pct) > waiting:
+        return UNLIKE_WAITING
+    return WAITING_MORE if round(waiting) > round(sum(costs_pct)) else ""
 
 
 def _span(finding: Finding, *, ended: bool) -> str:

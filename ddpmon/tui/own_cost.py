@@ -7,10 +7,9 @@ from time import monotonic, process_time, time
 
 import psutil
 
-from ddpmon.format import age
+from ddpmon.format import age, size
 
 _PERIOD_S, _APART_S = 30.0, 1.0  # what the figure is of, and how far two readings lie apart at least
-_MB = 1e6
 
 
 class OwnCost:
@@ -22,7 +21,7 @@ class OwnCost:
         self._read: deque[tuple[float, float]] = deque([(monotonic() - since_start_s, 0.0)])
 
     def words(self) -> str:
-        """`1.2 % of a core over 30 s, 81 MB`: at first since the process began, after a pause since the one before."""
+        """`1.2 % of a core over 30 s, 81 MiB`: at first since the process began, after a pause since the one before."""
         now, cpu_s = monotonic(), process_time()
         if now - self._read[-1][0] >= _APART_S:
             self._read.append((now, cpu_s))
@@ -30,4 +29,4 @@ class OwnCost:
             self._read.popleft()
         then, cpu_then = self._read[0]
         share = 100 * (cpu_s - cpu_then) / max(now - then, _APART_S)
-        return f"{share:.1f} % of a core over {age(now - then)}, {self._process.memory_info().rss / _MB:.0f} MB"
+        return f"{share:.1f} % of a core over {age(now - then)}, {size(self._process.memory_info().rss)}"

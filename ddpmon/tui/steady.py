@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.format import pct
 from ddpmon.report.base_step import NOISE_SHARE, base_step_ms
 from ddpmon.report.build import lateness_as_found
 from ddpmon.report.verdicts import identity, is_past
@@ -93,11 +94,28 @@ def _held(old: float | None, new: float | None, within: float) -> float | None:
 
 
 def _finding(old: Finding | None, new: Finding, within: float) -> Finding:
-    """A finding on lateness as it was said before, as a whole, where all of its figures are the same but for chance."""
-    if old is None or not KINDS[new.kind].late or not _says_the_same(old, new):
+    """A finding on lateness as it was said before, as a whole, where all of its figures are the same but for chance.
+
+    Where another figure is not, such as the steps that a lateness now and then was seen in, only its cost stands still.
+    """
+    if old is None or not KINDS[new.kind].late:
         return new
-    costs = _held(old.cost_pct, new.cost_pct, _points(new.cost_pct)) == old.cost_pct
-    return old if costs and _is_near(old.evidence, new.evidence, within) else new
+    cost = _held(old.cost_pct, new.cost_pct, _points(new.cost_pct))
+    if cost != old.cost_pct:
+        return new
+    if _says_the_same(old, new) and _is_near(old.evidence, new.evidence, within):
+        return old
+    return new if cost is None or new.cost_pct is None else _with_cost(cost, new.cost_pct, new)
+
+
+def _with_cost(cost_pct: float, known_pct: float, finding: Finding) -> Finding:
+    """The finding with this cost instead of what is known, in its sentence, too; as it is where that has a range."""
+    said, shown = (f"Costs {pct(each)} %" for each in (known_pct, cost_pct))
+    if said != shown and said not in finding.summary:
+        return finding
+    words = {name: getattr(finding, name).replace(said, shown) for name in ("summary", "brief")}
+    evidence = {key: cost_pct if key == "cost_pct" else value for key, value in finding.evidence.items()}
+    return replace(finding, **words, evidence=evidence, cost_pct=cost_pct)
 
 
 def _says_the_same(old: Finding, new: Finding) -> bool:

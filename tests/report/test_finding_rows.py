@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ddpmon.diagnose.kinds import KINDS
+from ddpmon.diagnose.kinds import KINDS, KindName
 from ddpmon.format import age, time_of_day
 from ddpmon.report.finding_rows import NAMES, kind_words, rows, since, what, who
 from ddpmon.report.headline import facts
@@ -48,9 +48,9 @@ def test_rows_say_in_a_few_words_what_it_is() -> None:
     assert {words: what(finding) for words, finding in said.items()} == {words: words for words in said}
     assert who(said["2 ranks silent, 1 rank never reported"]) == "the run"
     assert who(said["restarted alone"]) == "ranks 8-9"
-    kinds = ("slow_node", "monitor_degraded", "gpu_memory_growth", "intermittent_straggler")
+    kinds: tuple[KindName, ...] = ("slow_node", "monitor_degraded", "gpu_memory_growth", "intermittent_straggler")
     words = ["slow host", "incomplete picture", "GPU memory growth", "intermittent straggler"]
-    assert [*map(kind_words, kinds)] == words
+    assert [kind_words(replace(KNOWN, kind=kind)) for kind in kinds] == words
 
 
 def test_ranks_that_restarted_alone_have_the_step_of_it_and_no_measure_that_repeats_the_title() -> None:

@@ -249,7 +249,7 @@ def test_while_no_step_finishes_the_figures_of_a_step_are_unknown() -> None:
         text_of([figures_line(ViewState(each, LOOKS["plain"]), 200)])[0] for each in (hang, replace(hang, findings=()))
     )
     assert "4,016 samples/s" in before
-    assert "waiting 3 %" in before
+    assert "waiting 3.4 %" in before
     assert "busy 89 %" in before
     assert re.search("– ms/step.* – samples/s .*waiting –", line), line
     assert not re.search("busy|all-reduce|131", line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.color import Color
 from rich.style import Style
@@ -30,6 +31,19 @@ def test_hosts_of_a_run_that_has_ended_show_their_last_values() -> None:
     assert not any("silent" in row for row in rows)
     assert "last values, 24 s old" in rows[0]
     assert rows[1:] == rows_of(replace(CALM, run=replace(CALM.run, state="finished")))[1:]
+
+
+def test_the_title_of_many_hosts_says_that_their_values_are_the_last_ones() -> None:
+    """In 80 columns the title of 128 hosts did not."""
+    made = snapshot(Made(ranks=64, per_node=2, gpu=True))
+    assert made.run is not None
+    old = tuple(replace(node, age_s=24.0) for node in made.nodes)
+    picture = ViewState(replace(made, nodes=old, run=replace(made.run, state="finished")), COLOUR)
+    for width in (80, 100, 120):
+        (title, *_) = text_of(host_table_lines(picture, TableView(np.arange(32)), width, 14))
+        assert "1 to 12 of 32; last values, 24 s old; " in title, title
+        assert "cells: GPU utilisation, % [v]" in title
+        assert len(title) == width
 
 
 def test_hosts_of_a_run_whose_store_is_gone_show_their_last_values_too() -> None:

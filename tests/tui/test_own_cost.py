@@ -22,13 +22,13 @@ def test_the_run_says_what_the_dashboard_takes(size: tuple[int, int]) -> None:
         await watched.until(lambda: _said(watched) is not None)
         found = _said(watched)
         assert found is not None
-        assert float(found[1]) > 10, "a Python with Textual has more megabytes"
+        assert float(found[1]) > 10, "a Python with Textual has more"
 
     watch(Fixed(snapshot(Made(ranks=4))), act, size)
 
 
 def _said(watched: Watched) -> re.Match[str] | None:
-    return re.search(r"dashboard +\d+\.\d % of a core over [\d.]+ (?:s|min|h), (\d+) MB", watched.text())
+    return re.search(r"dashboard +\d+\.\d % of a core over [\d.]+ (?:s|min|h), (\d+) MiB", watched.text())
 
 
 def test_the_link_of_a_store_that_does_not_answer_is_not_called_live() -> None:

@@ -100,7 +100,7 @@ def test_all_views_of_a_killed_run_mark_rank_0_and_say_why() -> None:
         "timeline": "✕ rank 0 killed or crashed|rank 0 killed or crashed ✕",
         "heat-map": "^ +0✕",
         "hosts": "✕ *node0",
-        "rank": "✕ the run was killed or crashed",
+        "rank": "✕ killed or crashed → read the launcher's output",
         "comparison": "✕ +rank 0: killed or crashed",
     }
     missing = [view for view, sign in signs.items() if not re.search(sign, "\n".join(text_of(shown[view])), re.M)]

@@ -17,6 +17,7 @@ from ddpmon.tui.draw.header import header_line, notice_line, notice_lines
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.place_table import place_lines
 from ddpmon.tui.draw.table import TableView
+from ddpmon.tui.draw.timeline_view import timeline_lines
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import clip_clauses, wrap
 from ddpmon.tui.view_state import ViewState
@@ -25,6 +26,7 @@ from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import text_of
 from tests.tui.test_overview import hanging
 from tests.tui.test_pictures import COLOUR
+from tests.tui.test_views import made_timeline
 
 ADVICE = (
     "check the data loading of this rank: storage, shard size, workers and their transforms. Run `ssh n1 py-spy dump`"
@@ -55,17 +57,52 @@ def test_advice_whose_end_has_no_room_keeps_the_command_before_it() -> None:
         assert lines[-1].strip() == f"→ {said}"
 
 
-def test_the_age_of_the_oldest_word_is_in_sight_at_80_columns_however_many_ranks_there_are() -> None:
-    for ranks, said in ((8, "8/8 ranks · heard 0.4 s ago"), (1024, "1,024/1,024 · 0.4 s")):
-        made = snapshot(Made(ranks=ranks))
-        assert made.coverage is not None
-        made = replace(made, coverage=replace(made.coverage, oldest_age_s=0.4))
-        assert said in "".join(text_of([header_line(ViewState(made, COLOUR), 80)]))
+@pytest.mark.parametrize(
+    ("ranks", "width", "said"),
+    [
+        (8, 80, "gpt-stdlib            RUNNING · 00:12:31 · 8/8 ranks · heard 0.4 s ago"),
+        (1024, 80, "gpt-stdlib    RUNNING · 00:12:31 · 1,024/1,024 ranks · heard 0.4 s ago"),
+        (1024, 76, "gpt-std…  RUNNING · 00:12:31 · 1,024/1,024 ranks · heard 0.4 s ago"),
+        (1024, 70, "gpt-std…  RUNNING · 00:12:31 · 1,024/1,024 · heard 0.4 s ago"),
+        (1024, 64, "gpt-stdlib    RUNNING · 00:12:31 · 1,024/1,024 · 0.4 s"),
+    ],
+)  # fmt: skip
+def test_the_words_on_the_state_stay_as_far_as_they_fit_and_the_name_is_cut_first(
+    ranks: int, width: int, said: str
+) -> None:
+    """`1,024/1,024 · 0.1 s` did not say what was counted nor what the time was, with 12 columns free."""
+    made = snapshot(Made(ranks=ranks))
+    assert made.coverage is not None
+    made = replace(made, coverage=replace(made.coverage, oldest_age_s=0.4))
+    (line,) = text_of([header_line(ViewState(made, COLOUR), width)])
+    assert line.split(maxsplit=1)[1].rstrip() == said
+    assert len(line) == width
 
 
 def test_a_long_name_of_a_run_is_cut_with_a_sign() -> None:
     line = "".join(text_of([header_line(ViewState(snapshot(Made(name="a-name-that-is-rather-long")), COLOUR), 60)]))
     assert re.match(r" ddpmon  a-name-[a-z-]*…  RUNNING", line)
+
+
+def test_advice_for_the_next_run_is_not_cut_inside_a_phrase() -> None:
+    """`→ before the next run, check the GPU of this rank: clocks, other …` in 80 columns."""
+    made = snapshot(Made(straggler=5))
+    assert made.run is not None
+    check, run = "before the next run, check the GPU of this rank", ". Run `ssh node0042 nvidia-smi -i 5`"
+    advice = f"{check}: clocks, other processes{run}"
+    shown = replace(made, run=replace(made.run, state="finished"), findings=(replace(made.findings[0], advice=advice),))
+    for width, said in ((125, advice), (100, f"{check}{run}"), (80, check)):
+        assert text_of(verdict_lines(ViewState(shown, COLOUR), width))[1].strip() == f"→ {said}"
+
+
+def test_the_headline_has_as_many_facts_as_fit() -> None:
+    """In 160 columns the time of day and the cost a day were left out at once, with 15 columns free."""
+    made = timed(Made(ranks=16, per_node=4, gpu=True, findings=(replace(NOW_AND_THEN, since_step=812),)))
+    heads = (text_of(verdict_lines(ViewState(made, COLOUR), width))[0] for width in range(110, 200))
+    parts = {"lost": " lost", "a day": " a day", "time": r"\d\d:\d\d:\d\d"}
+    kept = [tuple(name for name, words in parts.items() if re.search(words, head)) for head in heads]
+    assert {*kept} == {(), ("lost",), ("lost", "time"), ("lost", "a day"), ("lost", "a day", "time")}
+    assert sorted(kept, key=len) == kept
 
 
 def test_the_place_of_a_rank_has_a_source_line_only_where_there_is_room() -> None:
@@ -93,7 +130,7 @@ def test_the_onset_of_what_is_late_in_some_steps_fits_80_columns() -> None:
     rare = replace(finding, kind="intermittent_straggler", evidence={**finding.evidence, "one_step_in": 5.0})
     (line, *_) = text_of(verdict_lines(ViewState(replace(shown, findings=(rare,)), COLOUR), 80))
     assert " ".join(line.split("step")[0].split()[1:]) == "rank 5 late +41 ms in one"
-    assert "step 812" in line
+    assert line.rstrip().endswith("since 812"), "`step 812` alone looked like the step that the run is at"
 
 
 def test_a_narrow_screen_says_what_the_foreign_process_does() -> None:
@@ -189,6 +226,17 @@ def test_narrow_lists_say_how_often() -> None:
         for lines in (beside, alone):
             (row,) = (line for line in lines if "rank 12" in line)
             assert any(words in row for words in ("+360 1/5", "+360 ms 1/5", "in one step of 5")), width
+
+
+def test_the_timeline_says_how_often_a_rank_is_late_before_it_leaves_out_how_late() -> None:
+    """In 80 columns it said `rank 12 late` with 35 cells free."""
+    found = replace(NOW_AND_THEN, since_step=900)
+    made = replace(timed(Made(ranks=16, findings=(found,))), timeline=replace(made_timeline(), marks=()))
+    said = ("rank 12 late +360 ms in one step of 5, input", "rank 12 late +360 ms in one step of 5",
+            "rank 12 late +360 ms 1/5, input", "rank 12 late +360 ms 1/5", "rank 12 late")  # fmt: skip
+    drawn = (text_of(timeline_lines(ViewState(made, COLOUR), width, 12)) for width in range(160, 50, -1))
+    events = [line for lines in drawn for line in lines if "▲" in line and "step 705" not in line]
+    assert [*dict.fromkeys(line.strip(" ▲") for line in events)] == [*said]
 
 
 def test_a_list_uses_its_room_for_ms_and_phase() -> None:

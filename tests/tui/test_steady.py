@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,28 @@ def test_a_number_without_a_unit_is_shown_as_it_is(words: str, before: str, now:
     later_on = told_later(replace(finding, **{**was, words: now}), 0.5)
     shown = steady(replace(LATE, findings=(finding,)), replace(LATE, findings=(later_on,))).findings[0]
     assert getattr(shown, words) == now
+
+
+def test_a_cost_stands_still_while_other_figures_of_its_finding_do_not() -> None:
+    """Pictures in a row of a steady run had costs of 12, 12, 13, 12, 13 and 13 %."""
+    (late,) = LATE.findings
+    shown, seen = LATE, list[tuple[object, ...]]()
+    for hits, cost in enumerate((24.4, 24.6, 24.4, 24.6, 24.8)):
+        evidence = {**late.evidence, "hit_steps": 10 + 2 * hits, "cost_pct": cost}
+        summary = late.summary.replace("Costs 24 %", f"Costs {cost:.0f} %")
+        now = replace(late, evidence=evidence, summary=summary, cost_pct=cost)
+        shown = steady(shown, replace(LATE, findings=(now,)))
+        (told,) = shown.findings
+        said = re.findall(r"Costs \d+ %", told.summary)
+        seen.append((told.cost_pct, told.evidence["cost_pct"], *said, told.evidence["hit_steps"]))
+    assert seen == [(late.cost_pct, late.cost_pct, "Costs 24 %", 10 + 2 * hits) for hits in range(5)]
+
+
+@pytest.mark.parametrize("cost", [22.0, 26.5])
+def test_a_cost_that_differs_by_more_than_chance_is_shown_at_once(cost: float) -> None:
+    (late,) = LATE.findings
+    now = replace(late, cost_pct=cost, evidence={**late.evidence, "hit_steps": 99})
+    assert steady(LATE, replace(LATE, findings=(now,))).findings == (now,)
 
 
 def test_a_slow_drift_is_not_hidden() -> None:

@@ -117,7 +117,7 @@ def test_all_bars_have_one_scale() -> None:
 def test_a_narrow_table_says_where_the_scale_ends_and_drops_words_for_it() -> None:
     said = {width: "".join(part.text for part in legend(LOOKS["colour"], width, "680")) for width in (40, 32, 30, 12)}
     assert all(len(text) == width for width, text in said.items())
-    assert [word in said[30] for word in ("in", "fw", "bw", "op", "ot", "wait", "680")] == [True] * 7
+    assert [word in said[30] for word in ("in", "fw", "bw", "op", "ot", "wt", "680 ms")] == [True] * 7
     assert "■in ■fw ■bw ■op ■ot" in said[30]
     assert said[40].endswith("  680 ms")
     assert said[32].endswith("wait 680 ms"), "the unit stands wherever it has room"

@@ -79,21 +79,22 @@ def legend(look: Look, width: int, scale: str, *, excess: bool = False) -> Line:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How a legend is written: names of phases, what stands between two, whether the wait and the unit are there."""
+    """How a legend is written: names of phases, what is between, the name of the wait, whether the unit is there."""
 
     names: Sequence[str]
     gap: str = " "
-    has_wait: bool = True
+    wait: str = "wait"
     has_unit: bool = True
 
 
 def _forms() -> Iterator[_Form]:
     """From the most words to the fewest; all shades have a name, and gaps between, before one is left out."""
     yield from map(_Form, NAMES)
+    yield _Form(NAMES[-1], wait="wt")
     yield _Form(NAMES[-1], has_unit=False)
-    yield from (_Form(NAMES[-1], has_wait=False, has_unit=unit) for unit in (True, False))
-    yield _Form(NAMES[-1], "", has_wait=False, has_unit=False)
-    yield from (_Form(NAMES[-1][:many], "", has_wait=False) for many in range(len(PHASES) - 1, 1, -1))
+    yield from (_Form(NAMES[-1], wait="", has_unit=unit) for unit in (True, False))
+    yield _Form(NAMES[-1], "", wait="", has_unit=False)
+    yield from (_Form(NAMES[-1][:many], "", wait="") for many in range(len(PHASES) - 1, 1, -1))
 
 
 def _shades(look: Look, form: _Form, *, excess: bool) -> Line:
@@ -101,7 +102,7 @@ def _shades(look: Look, form: _Form, *, excess: bool) -> Line:
     if excess:
         sign = look.glyphs.swatch if look.smooth else look.glyphs.hot
         parts.append([Segment(sign, look.accent), Segment(LATER, look.dim)])
-    parts += [[Segment(f"{look.glyphs.wait}wait", look.dim)]] if form.has_wait else []
+    parts += [[Segment(f"{look.glyphs.wait}{form.wait}", look.dim)]] if form.wait else []
     return joined(parts, Segment(form.gap, look.dim))
 
 

@@ -14,7 +14,8 @@ from ddpmon.report.peers import RHYTHM, Comparison, Row, ShownLateness, compare,
 from ddpmon.report.verdicts import firing, is_restart, until_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Finding, Floats, Ints, RankDetail, Snapshot
-from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.header import finding_style
+from ddpmon.tui.draw.panel import Sign, title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
 from ddpmon.tui.draw.zoom import Span, record_span, shared_axis, steps_in
 from ddpmon.tui.lines import Line, fit, fit_all, joined
@@ -108,7 +109,7 @@ class RankPlots:
         detail: the rank's courses.
         look: how they are drawn.
         figures: quantity -> for the titles the figure of now, of this rank and of the others, in fewer and fewer words.
-        since: the onset that is marked; None without one.
+        since: the onset that is marked; None without one. sign: of it, with its style; None for that of a warning.
         zoom: how many steps are shown, 0 for all on record.
         record: the steps that the plots of the run are over.
         until: `up to step 59` while no further step finishes, for the titles of what is known of finished steps only.
@@ -118,6 +119,7 @@ class RankPlots:
     look: Look
     figures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     since: int | None = None
+    sign: Sign | None = None
     zoom: int = 0
     record: Span | None = None
     until: str = ""
@@ -134,7 +136,8 @@ class RankPlots:
         onsets = () if self.since is None else (self.since,)
         span = shared_axis(span, self.record)
         until = self.until if metric.key in OF_STEPS else ""
-        curve = replace(_curve(course, metric, span), name=name, remark=now, onsets=onsets, span_words=until)
+        curve = replace(_curve(course, metric, span), name=name, remark=now, onsets=onsets, sign=self.sign)
+        curve = replace(curve, span_words=until)
         return plot_lines(zoomed_curve(curve, self.zoom), width, height, self.look)
 
     def beside(
@@ -194,11 +197,12 @@ def rank_plots(
     """
     rows = (compared or compare(picture.snapshot, [detail.rank])).rows
     own = (finding for finding in found if not is_restart(finding))  # after a restart a rank counts its own steps
-    since = next((finding.since_step for finding in own if finding.since_step is not None), None)
-    figures = _figures(picture.snapshot, detail.rank, rows, found, picture.look)
+    first, look = next((finding for finding in own if finding.since_step is not None), None), picture.look
+    since, sign = (None, None) if first is None else (first.since_step, finding_style(first, look))
+    figures = _figures(picture.snapshot, detail.rank, rows, found, look)
     steps = detail.courses["work"].step
     until = until_words(picture.snapshot, int(steps[-1])) if len(steps) else ""
-    return RankPlots(detail, picture.look, figures, since, picture.zoom, record_span(picture.snapshot), until)
+    return RankPlots(detail, look, figures, since, sign, picture.zoom, record_span(picture.snapshot), until)
 
 
 def _figures(

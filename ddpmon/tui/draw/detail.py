@@ -30,8 +30,8 @@ from ddpmon.report.wording import state_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, RankDetail, Ranks, Snapshot
 from ddpmon.tui.draw.courses import ABOUT, METRICS, offered, rank_plots, reading_line, stack_room
-from ddpmon.tui.draw.header import finding_style, no_findings_for
-from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.header import finding_style, no_findings_for, said_below
+from ddpmon.tui.draw.panel import sentence_rows, title
 from ddpmon.tui.draw.panel_sizes import WIDE
 from ddpmon.tui.draw.peer_table import peer_lines
 from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, joined, left, spread, width_of, wrap
@@ -218,7 +218,7 @@ def detail_lines(
         return fit_all([[Segment(f" rank {rank} is not part of this run", look.dim)]], width, height)
     found = naming(snapshot.findings, rank, ranks.host[rank])
     well = ranks.state[rank] in ("running", "finished")
-    said = _found(snapshot, rank, found, width, look, height, well=well)
+    said = _found(picture, rank, found, width, height, well=well)
     lines = [*identity_lines(snapshot, ranks, rank, width, look, brief=height < LOW), *said]
     if detail is None or detail.rank != rank:
         return fit_all([*lines, *_meanwhile(picture, ranks, rank, width, height - len(lines))], width, height)
@@ -289,18 +289,16 @@ def _trouble(detail: RankDetail, width: int, room: int, look: Look) -> list[Line
     return [*lines, *other_threads(detail.stall, width, spare, look)]
 
 
-def _found(
-    snapshot: Snapshot, rank: int, found: list[Finding], width: int, look: Look, height: int, *, well: bool
-) -> list[Line]:
+def _found(picture: ViewState, rank: int, found: list[Finding], width: int, height: int, *, well: bool) -> list[Line]:
     """The sentences about this rank; in low terminals the beginning of the first one."""
-    brief, least = height < TALL, height < LOW
+    brief, least, look = height < TALL, height < LOW, picture.look
     if not found:
-        glyph, words = no_findings_for(snapshot, [rank], look, "rank", well=well)
+        glyph, words = no_findings_for(picture.snapshot, [rank], look, "rank", well=well)
         return [[Segment(f" {glyph} {words}", look.dim)]]
     lines: list[Line] = []
     for finding in found[: 1 if brief else 3]:
         glyph, style = finding_style(finding, look)
-        rows = wrap(look.clean(finding.summary), width - 4)
+        rows = sentence_rows(look.clean(said_below(picture, finding)), width - 4)
         most = LEAST_ROWS if least else BRIEF_ROWS if brief else FIRST_ROWS if finding is found[0] else ROWS
         rows = [*rows[: most - 1], _begun(" ".join(rows[most - 1 :]), width - 4, look)][: len(rows)]
         for place, row in enumerate(rows):

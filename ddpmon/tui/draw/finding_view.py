@@ -180,8 +180,9 @@ def evidence_lines(picture: ViewState, finding: Finding | None, width: int, heig
         return [*notices, *(calm_plots(picture, width, height - len(notices)) if fills_room(picture) else [])]
     glyph, style = finding_style(finding, look)
     style = look.dim if finding.cleared_at_step is not None else style
-    kind = [Segment(kind_words(finding.kind), look.dim)]  # left out as a whole where it has no room
-    lines = [title_line(look.clean(f"{who(finding)}: {what(finding)}"), kind, width, look)]
+    name, kind = look.clean(f"{who(finding)}: {what(finding)}"), kind_words(finding)
+    remark = [] if kind in name else [Segment(kind, look.dim)]  # left out as a whole where it has no room
+    lines = [title_line(name, remark, width, look)]
     lines += [*paragraph(finding.summary, glyph, style + Style(bold=True), width, look), []]
     for name, words in rows(finding, snapshot):
         lines += _named(name, look.clean(words), width, look, look.strong if name == "Do" else look.text)

@@ -233,7 +233,7 @@ def facts_of(finding: Finding, look: Look, costs: str) -> str:
     """`critical straggler; since step 812; costs 19 % of the job; ranks 5; node1; input`."""
     ranks = ", ".join(str(rank) for rank in finding.ranks[:16]) + (" ..." if len(finding.ranks) > 16 else "")
     facts = [
-        f"{finding.severity} {kind_words(finding.kind)}",
+        f"{finding.severity} {kind_words(finding)}",
         _since(finding),
         f"{costs} {_cost(finding, look)} of the run's time" if finding.cost_pct is not None else "",
         f"rank {ranks}" if len(finding.ranks) == 1 else f"ranks {ranks}" if finding.ranks else "",

@@ -9,9 +9,10 @@ from rich.style import Style
 
 from ddpmon.diagnose.alert import at_or_above
 from ddpmon.format import age, clock, count, figure, plural
+from ddpmon.report.finding_rows import what
 from ddpmon.report.last_word import newest_word_s
 from ddpmon.report.overdue import is_overdue
-from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, is_restart, not_compared_words
+from ddpmon.report.verdicts import are_compared, is_broken, is_even, is_judged, is_kill, is_restart, not_compared_words
 from ddpmon.run.model import SILENT_S
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, RunView, Snapshot, is_over
@@ -19,7 +20,8 @@ from ddpmon.tui.lines import Line, clip, clip_clauses, fit, fit_all, joined, spr
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState, notice
 
-TAIL_SHARE = 0.67  # of the first line, which the state of the run may take; the rest is its name's
+TAIL_SHARE = 0.67  # of the first line, which the state of the run may take with all that is told
+NAME_LEAST = 17  # cells that are left for the name where the words on the state need the others
 GAP = 2  # cells at least between the name and the state
 TITLES = {
     "waiting": "waiting for a run",
@@ -39,13 +41,13 @@ def header_line(picture: ViewState, width: int) -> Line:
         return fit([*name, Segment(picture.snapshot.link.state, look.dim)], width)
     dot = _dot(look)
     begins = [_state(picture, run), _elapsed(run, look)]
-    right = [*begins, *_coverage(picture, look)]
-    whole = [*right, _cost(picture, look), *_rate(picture)]
-    brief = [*begins, *_coverage(picture, look, brief=True)]
-    full = (whole[:keep] for keep in range(len(whole), len(right) - 1, -1))
-    for parts in (*full, brief, *(right[:keep] for keep in range(len(right) - 1, 0, -1))):
+    told, *briefer = ([*begins, *words] for words in _coverage(picture, look))
+    whole = [*told, _cost(picture, look), *_rate(picture)]
+    full = (whole[:keep] for keep in range(len(whole), len(told), -1))
+    for parts in (*full, told, *briefer, *(told[:keep] for keep in range(len(told) - 1, 0, -1))):
         tail = [*joined(parts, dot), Segment(" ", look.text)]
-        if width_of(tail) <= width * TAIL_SHARE:
+        share = width * TAIL_SHARE
+        if width_of(tail) <= (share if len(parts) > len(told) else max(share, width - NAME_LEAST - GAP)):
             break
     return spread(_identity(picture, run, name, width - width_of(tail) - GAP), tail, width)
 
@@ -93,11 +95,11 @@ def _rate(picture: ViewState) -> list[Line]:
     )
 
 
-def _coverage(picture: ViewState, look: Look, *, brief: bool = False) -> list[Line]:
-    """How many ranks report, and how old the oldest word is, of the past the newest; brief as `1,024/1,024 · 0.4 s`."""
+def _coverage(picture: ViewState, look: Look) -> list[list[Line]]:
+    """How many ranks report, and how old the oldest word is, then the same in fewer words: `1,024/1,024 · 0.4 s`."""
     coverage = picture.snapshot.coverage
     if coverage is None:
-        return []
+        return [[]]
     whole = coverage.reporting >= coverage.expected
     run, newest = picture.snapshot.run, newest_word_s(picture.snapshot)
     over = run is not None and is_over(run.state) and (run.state == "finished" or not _is_fresh(newest))
@@ -106,9 +108,10 @@ def _coverage(picture: ViewState, look: Look, *, brief: bool = False) -> list[Li
     if word is not None and picture.stuck_s is not None:
         word = max(word, picture.stuck_s)  # the picture is that old at least
     ago = age(word, look.unknown)
-    said = f"{'ended' if over else 'heard'} {ago} ago" if not brief else f"ended {ago}" if over else ago
-    told = f"{coverage.reporting:,}/{coverage.expected:,}{'' if brief else ' ranks'}"
-    return [[Segment(told, tone)], [Segment(said, tone)]]
+    said, brief = f"{'ended' if over else 'heard'} {ago} ago", f"ended {ago}" if over else ago
+    told = f"{coverage.reporting:,}/{coverage.expected:,}"
+    ways = ((f"{told} ranks", said), (told, said), (told, brief))
+    return [[[Segment(text, tone)] for text in way] for way in ways]
 
 
 def _is_fresh(age_s: float | None) -> bool:
@@ -140,10 +143,20 @@ def notice_lines(picture: ViewState, width: int) -> list[Line]:
         return []
     if not picture.notice_tells_kill:
         return [notice_line(picture, width)]
-    told = advice_text(picture.snapshot.findings[0].advice)
-    advice = look.clean(f"{'->' if look.ascii_only else '→'} {told}")
+    advice = look.clean(_to_do(picture.snapshot.findings[0], look))
     below = Segment(f"   {clip_clauses(advice, width - 4, look.glyphs.more)}", look.strong)
     return [notice_line(picture, width), fit([below], width)]
+
+
+def said_below(picture: ViewState, finding: Finding) -> str:
+    """The sentence of a finding; what to do where the notice is that sentence already. Not cleaned."""
+    tells_kill = is_kill(finding) and picture.notice_tells_kill
+    return f"{what(finding)} {_to_do(finding, picture.look)}" if tells_kill else finding.summary
+
+
+def _to_do(finding: Finding, look: Look) -> str:
+    """`→ read the launcher's output`."""
+    return f"{'->' if look.ascii_only else '→'} {advice_text(finding.advice)}"
 
 
 def calm_style(snapshot: Snapshot, look: Look) -> tuple[str, Style]:

@@ -331,7 +331,7 @@ def _axis(grid: Grid, picture: ViewState, bands: Bands, width: int) -> Line:
     told = [(at, _dated("", since, picture, width) if at >= 0 else count(since)) for at, since in began]
     named = (_dated("step ", first, picture, width), f"step {count(first)}", count(first))
     marks = beginning(named, told, columns, look)
-    marks.append((columns - len(end), end, snapshot.replay is not None))
+    marks.append((columns - len(end), end, None if snapshot.replay is None else look.accent))
     between = [columns * quarter // 4 for quarter in (2, 1, 3)] if width >= WIDE else []
     times = [(place, _dated("", int(grid.steps[place]), picture, width)) for place in between]
     return [Segment(" " * bands.gutter, look.text), *axis(marks, columns, look, times)]

@@ -12,8 +12,8 @@ import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import signed
 from ddpmon.machine import GpuFigures
+from ddpmon.report.peers import ShownLateness
 from ddpmon.snapshot import Floats, NodeView, Ranks, Snapshot
 from ddpmon.tui.theme import LEVELS, Look, ink
 
@@ -132,11 +132,11 @@ def cell(text: str, width: int, level: int, glyph: tuple[str, Style], look: Look
     ]
 
 
-def cell_words(metric: CellMetric, value: float, noise: float, look: Look) -> str:
-    """A value as its cell shows it, a lateness below `noise` as ±0; empty where it is not known."""
+def cell_words(metric: CellMetric, value: float, lateness: ShownLateness, look: Look) -> str:
+    """A value as its cell shows it, a lateness as all views show it; empty where it is not known."""
     if not math.isfinite(value):
         return ""
-    text = look.clean(signed(value, noise=noise)) if metric.of_rank is not None else f"{value:,.0f}"
+    text = look.clean(lateness.one(value)) if metric.of_rank is not None else f"{value:,.0f}"
     return text if len(text) <= metric.width else f"{value / 1e3:.0f}k"
 
 

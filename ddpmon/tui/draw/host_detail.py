@@ -22,7 +22,7 @@ from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
 from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 from ddpmon.tui.draw.gpu_table import found_on, gpu_lines
-from ddpmon.tui.draw.header import finding_style, no_findings_for
+from ddpmon.tui.draw.header import finding_style, no_findings_for, said_below
 from ddpmon.tui.draw.host_processes import cpu_user_lines, gpu_process_lines, gpu_process_ranks
 from ddpmon.tui.draw.host_ranks import rank_rows
 from ddpmon.tui.draw.panel import dimmed, is_title, paragraph, title
@@ -140,7 +140,7 @@ def host_page(picture: ViewState, number: int, width: int, *, named_first: bool 
     marked = marked_ranks(snapshot.findings, "warning")
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
     states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks)) if named_first else states
-    lines = [_identity(snapshot, node, width, look), *sentences(snapshot, node, width, look)]
+    lines = [_identity(snapshot, node, width, look), *sentences(picture, node, width)]
     values = _figures(node, width, look)
     listed, links = _ranks(snapshot, node, states, len(lines) + len(values), width, look)
     first = len(lines) + len(values) + len(listed)
@@ -227,7 +227,7 @@ def _identity(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> Lin
     name = [Segment(look.clean(node.host) or look.unknown, look.strong)]
     who = [Segment(f"{look.glyphs.rule} ", look.faint), *joined([name, *([Segment(f, look.dim)] for f in facts)], dot)]
     old = is_host_silent(node) and not is_past(snapshot)
-    cost = f"sampling {node.cost_pct:.1f} % of a core   " if width >= 100 and node.cost_pct is not None else ""
+    cost = f"sensors {node.cost_pct:.1f} % of a core   " if width >= 100 and node.cost_pct is not None else ""
     heard = Segment(
         f"heard {age(last_heard_s(snapshot, node.age_s), look.unknown)} ago", look.accent if old else look.dim
     )
@@ -237,11 +237,12 @@ def _identity(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> Lin
     return fit([*fit([*who, Segment(" "), rule], room), *right], width)
 
 
-def sentences(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> list[Line]:
+def sentences(picture: ViewState, node: NodeView, width: int) -> list[Line]:
     """The findings about the host or its ranks, each in full; a calm word where there is none."""
+    snapshot, look = picture.snapshot, picture.look
     found = about_host(snapshot.findings, node)
     found = [finding for finding in found if not any(_explains(finding, other) for other in found)]
-    lines = [line for finding in found[:SENTENCES] for line in _sentence(finding, width, look)]
+    lines = [line for finding in found[:SENTENCES] for line in _sentence(picture, finding, width)]
     more = len(found) - SENTENCES
     lines += [[Segment(f"   {more:,} more  [5]", look.dim)]] if more > 0 else []
     words, told = "; ".join(host_words(node.figures)), about_machine(found)
@@ -259,9 +260,9 @@ def _explains(cause: Finding, finding: Finding) -> bool:
     return same and not set(finding.ranks).isdisjoint(cause.ranks)
 
 
-def _sentence(finding: Finding, width: int, look: Look) -> list[Line]:
-    glyph, style = finding_style(finding, look)
-    return paragraph(finding.summary, glyph, style, width, look)
+def _sentence(picture: ViewState, finding: Finding, width: int) -> list[Line]:
+    glyph, style = finding_style(finding, picture.look)
+    return paragraph(said_below(picture, finding), glyph, style, width, picture.look)
 
 
 def _figures(node: NodeView, width: int, look: Look) -> list[Line]:

@@ -12,7 +12,7 @@ from rich.style import Style
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import age, figure, plural, size
-from ddpmon.report.base_step import base_step_ms, noise_ms
+from ddpmon.report.base_step import base_step_ms
 from ddpmon.report.finding_rows import what_within, who
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
@@ -168,7 +168,9 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
         newest = min((node.age_s for node in snapshot.nodes if node.age_s is not None), default=None)
         still = [f"last values, {age(last_heard_s(snapshot, newest), look.unknown)} old"]
     both = [*parts, *still, order, cells]
-    tries = ([*both, *legend], both, [*parts, order, cells], [*parts, brief, cells])
+    tries = [[*both, *legend], both]
+    tries += [[*parts, *still, cells], [*still, cells]] if is_past(snapshot) else []
+    tries += [[*parts, order, cells], [*parts, brief, cells]]
     told = [look.clean("; ".join(each)) for each in tries]
     return next((words for words in told if cells_of(words) <= width - TITLE_LEAST), told[-1])
 
@@ -212,7 +214,7 @@ class _Page:
         self.middle = middle_of(metric, snapshot)
         self.over = is_past(snapshot)  # then the last values stand there, dim
         self.silent = set() if self.over else silent_hosts(snapshot)
-        self.base_ms, self.noise_ms = base_step_ms(snapshot), noise_ms(snapshot)
+        self.base_ms = base_step_ms(snapshot)
 
     def headings(self) -> Line:
         sheet = self.sheet
@@ -268,7 +270,7 @@ class _Page:
     def _odd(self, node: NodeView) -> str | None:
         """The value of its cells that sorts."""
         value = odd_one(self.metric, values_of(self.metric, node, self.lateness.ranks), self.middle)
-        return cell_words(self.metric, value, self.noise_ms, self.look) or None
+        return cell_words(self.metric, value, self.lateness, self.look) or None
 
     def _number(self, text: str | None, width: int, old: bool, *, loud: bool = False) -> Segment:
         shown = text if text is not None else self.look.unknown
@@ -304,7 +306,7 @@ class _Page:
         """The value of a cell, and how often a rank is late now and then where all cells have room for that."""
         room = self.sheet.cell - CELL_FRAME
         if room == self.metric.width:
-            return cell_words(self.metric, value, self.noise_ms, self.look)
+            return cell_words(self.metric, value, self.lateness, self.look)
         return self.look.clean(self.lateness.words(node.ranks[place : place + 1], "", room))
 
     def _glyphs(self, node: NodeView, states: list[GpuState], cells: int) -> list[tuple[str, Style]]:

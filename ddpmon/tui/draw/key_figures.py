@@ -11,11 +11,12 @@ import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import age, count, figure, known, loss_words
+from ddpmon.diagnose.kinds import KINDS
+from ddpmon.format import age, count, figure, known, loss_words, pct
 from ddpmon.report.job_progress import progress_words, throughput_unit
 from ddpmon.report.last_word import last_step_s
 from ddpmon.report.overdue import is_last_step_old
-from ddpmon.report.verdicts import figures_now
+from ddpmon.report.verdicts import figures_now, firing
 from ddpmon.snapshot import Floats, JobView, Snapshot
 from ddpmon.tui.lines import Line, fit, joined, width_of
 from ddpmon.tui.theme import Look
@@ -40,13 +41,15 @@ CALM_SPAN = 0.1  # of the largest value: a course that varies by less is drawn a
 def figures_line(picture: ViewState, width: int) -> Line:
     """`step 1,204   ▁▁▇▇ 333 ms/step   loss ▇▃▁ 2.314   ▇▇▃ 1,482 samples/s   waiting 41 %   busy 56 %`."""
     look = picture.look
+    job = figures_now(picture.snapshot)
     for cells, extras, gap in ROOMS:
-        parts = _figures(picture.snapshot, look, cells, width)
-        parts += _extras(figures_now(picture.snapshot), look) if extras else []
-        line = [Segment(" ", look.text), *joined(parts, Segment(" " * gap, look.text))]
-        if width_of(line) <= width:
-            return fit(line, width)
-    while width_of(line) > width and len(parts) > 1:
+        known_parts, more = _figures(picture.snapshot, look, cells, width), _extras(job, look) if extras else []
+        for waiting in _waiting(picture.snapshot, job, look, brief=width < RANKS):
+            parts = [*known_parts, waiting, *more]
+            line = [Segment(" ", look.text), *joined(parts, Segment(" " * gap, look.text))]
+            if width_of(line) < width:
+                return fit(line, width)
+    while width_of(line) >= width and len(parts) > 1:
         parts = parts[:-1]
         line = [Segment(" ", look.text), *joined(parts, Segment(" " * gap, look.text))]
     return fit(line, width)
@@ -95,7 +98,6 @@ def _figures(snapshot: Snapshot, look: Look, cells: int, width: int) -> list[Lin
         [Segment("loss ", look.dim), *course("loss"), _value(f"{loss:<5}", look.text, look)],
         [*course("throughput"), _value(f"{figure(job.throughput, look.unknown):>5} ", look.text, look),
          Segment(look.clean(throughput_unit(job)), look.dim)],
-        [Segment("waiting ", look.dim), *_lost(snapshot, job, look, brief=width < RANKS)],
     ]  # fmt: skip
     return parts
 
@@ -122,15 +124,28 @@ def _last_step(snapshot: Snapshot, look: Look) -> Line:
     return [Segment(f"last step {age(last_step_s(snapshot), look.unknown)} ago", look.accent)]
 
 
-def _lost(snapshot: Snapshot, job: JobView, look: Look, *, brief: bool) -> Line:
-    if not known(job.lost_to_waiting_pct):
-        return [Segment(look.unknown, look.dim)]
-    share = job.lost_to_waiting_pct or 0.0
+def _waiting(snapshot: Snapshot, job: JobView, look: Look, *, brief: bool) -> list[Line]:
+    """`waiting 21 %, mostly on rank 341`, then the same in fewer words."""
+    name, share = Segment("waiting ", look.dim), job.lost_to_waiting_pct
+    if share is None or not known(share):
+        return [[name, Segment(look.unknown, look.dim)]]
     notable = share >= 5 and bool(job.waiting_for)
-    line = [Segment(f"{share:.0f} %", look.accent if notable else look.text)]
-    if notable and not brief:
-        line.append(Segment(f" on {look.clean(_waited_for(snapshot, job.waiting_for))}", look.accent))
-    return line
+    said = Segment(f"{pct(share)} %", look.accent if notable else look.text)
+    if not notable or brief:
+        return [[name, said]]
+    ways = dict.fromkeys([_part_on(snapshot, share), " on"])
+    whom = look.clean(_waited_for(snapshot, job.waiting_for))
+    return [[name, said, Segment(f"{way} {whom}", look.accent)] for way in ways]
+
+
+def _part_on(snapshot: Snapshot, share: float) -> str:
+    """` on` those who are late, `, mostly on` where their findings cost less, `, partly on` where that is not half.
+
+    The rest is waiting by chance.
+    """
+    costs = [finding.cost_pct for finding in firing(snapshot.findings) if KINDS[finding.kind].late]
+    caused = sum(share if cost is None else cost for cost in costs) if costs else share
+    return " on" if round(caused) >= round(share) else ", mostly on" if caused >= share / 2 else ", partly on"
 
 
 def _waited_for(snapshot: Snapshot, who: Sequence[int]) -> str:

@@ -17,7 +17,10 @@ HEAVY, HALF, LIGHT = "━", "╸", "─"
 APART = 2  # cells between two labels of an axis at least
 BEHIND = 10  # cells behind the mark of a trouble without the time of day of another step. Chosen: more than a time has
 TITLES = ("─ ", "- ")  # what a title line begins with
+_OF_WHAT = " of the run's time"
 Keys = Sequence[tuple[str, str]]
+Sign = tuple[str, Style]
+Mark = tuple[int, str, Style | None]  # a label of an axis: its column, its words, and its style where it stands out
 
 
 def title(name: str, remark: str, width: int, look: Look) -> Line:
@@ -57,8 +60,14 @@ def is_title(line: Line) -> bool:
 
 def paragraph(text: str, glyph: str, style: Style, width: int, look: Look) -> list[Line]:
     """A sentence of foreign words behind a glyph, broken into as many lines as it takes."""
-    rows = wrap(look.clean(text), max(width - 4, 1))
+    rows = sentence_rows(look.clean(text), max(width - 4, 1))
     return [[Segment(f" {' ' if place else glyph} ", style), Segment(row, style)] for place, row in enumerate(rows)]
+
+
+def sentence_rows(text: str, width: int) -> list[str]:
+    """A sentence broken into lines; what a cost is a share of is left out where that saves a line."""
+    whole, brief = wrap(text, width), wrap(text.replace(_OF_WHAT, ""), width)
+    return brief if len(brief) < len(whole) else whole
 
 
 def no_match(what: str, width: int, look: Look) -> list[Line]:
@@ -67,8 +76,8 @@ def no_match(what: str, width: int, look: Look) -> list[Line]:
 
 
 def beginning(
-    first: Sequence[str], onsets: Sequence[tuple[int, str]], width: int, look: Look
-) -> list[tuple[int, str, bool]]:
+    first: Sequence[str], onsets: Sequence[tuple[int, str]], width: int, look: Look, sign: Sign | None = None
+) -> list[Mark]:
     """Labels of an axis: its first step, and where troubles began: `step 133 · ▲ since 60`, `▲ 812`, `812 ▲`.
 
     A sign stands over its step, and its step at the side that has room; without any the sign stands alone.
@@ -79,75 +88,77 @@ def beginning(
         onsets: the column and the label of each trouble, the column below 0 of one that began before the first step.
         width: cells of the axis.
         look: how it is drawn.
+        sign: of the troubles, with its style; None for that of a warning.
     """
-    sign = look.glyphs.mark
-    inside = [_at(column, text, width, look) for column, text in onsets if column >= 0]
-    alone = [(column, sign, True) for column, _ in onsets if column >= 0]
+    glyph, style = sign or (look.glyphs.mark, look.accent)
+    inside: list[Mark] = [(*_at(column, text, width, glyph), style) for column, text in onsets if column >= 0]
+    alone: list[Mark] = [(column, glyph, style) for column, _ in onsets if column >= 0]
     before = next((text for column, text in onsets if column < 0), None)
     if before is not None:
-        return [(0, _with_earlier(first, before, width, look), True), *inside, *alone]
-    nearest = min(inside, default=(width, "", False))
+        return [(0, _with_earlier(first, before, width, look, glyph), style), *inside, *alone]
+    nearest = min(inside, key=lambda each: each[:2], default=(width, "", None))
     label = next((each for each in first if len(each) + APART <= nearest[0] or not inside), None)
     if label is not None:
-        return [(0, label, False), *inside, *alone]
-    joined = (nearest[0], _joined(nearest, first, width, look), True)
+        return [(0, label, None), *inside, *alone]
+    joined = (nearest[0], _joined(nearest, first, width, look, glyph), style)
     return [joined, *(each for each in inside if each is not nearest), *alone]
 
 
-def _with_earlier(first: Sequence[str], before: str, width: int, look: Look) -> str:
+def _with_earlier(first: Sequence[str], before: str, width: int, look: Look, sign: str) -> str:
     """The first step with what began before it: `step 133 · ▲ since 60`, in short `133 · ▲ 60`."""
-    sign, dot = look.glyphs.mark, look.glyphs.dot
+    dot = look.glyphs.dot
     forms = [*(f"{label} {dot} {sign} since {before}" for label in first), f"{first[-1]} {dot} {sign} {before}"]
     return next((form for form in forms if len(form) <= width * 2 // 3), forms[-1])
 
 
-def _joined(nearest: tuple[int, str, bool], first: Sequence[str], width: int, look: Look) -> str:
+def _joined(nearest: Mark, first: Sequence[str], width: int, look: Look, sign: str) -> str:
     """The label of the nearest trouble, which leaves the first step no room, with the first step behind it."""
     column, text, _ = nearest
     if column == 0 and text.split()[1] == first[-1]:
-        return f"{look.glyphs.mark} {first[-2]}"
+        return f"{sign} {first[-2]}"
     forms = [f"{text} {look.glyphs.dot} {label}" for label in first[-2:]]
     return next((form for form in forms if column + len(form) <= width * 2 // 3), forms[-1])
 
 
-def _at(column: int, text: str, width: int, look: Look) -> tuple[int, str, bool]:
-    """The label of what began in this column."""
-    sign = look.glyphs.mark
+def _at(column: int, text: str, width: int, sign: str) -> tuple[int, str]:
+    """The label of what began in this column, and where it begins."""
     if column + len(sign) + 1 + len(text) <= width:
-        return column, f"{sign} {text}", True
-    return column - len(text) - 1, f"{text} {sign}", True
+        return column, f"{sign} {text}"
+    return column - len(text) - 1, f"{text} {sign}"
 
 
-def axis(marks: Sequence[tuple[int, str, bool]], width: int, look: Look, times: Sequence[tuple[int, str]] = ()) -> Line:
-    """Labels under a plot: (column, text, accented) from the most to the least wanted, two cells apart at least.
+def axis(marks: Sequence[Mark], width: int, look: Look, times: Sequence[tuple[int, str]] = ()) -> Line:
+    """Labels under a plot, from the most to the least wanted, two cells apart at least.
 
-    The `times` of day come last, and none of them close behind an accented label, whose step it would seem to date.
+    The `times` of day come last, and none of them close behind a label that stands out, whose step it would seem to
+    date.
     """
-    cells: list[tuple[str, bool]] = [(" ", False)] * width
-    for column, text, accented in marks:
-        _write(cells, column, text, accented=accented)
+    cells: list[tuple[str, Style | None]] = [(" ", None)] * width
+    for column, text, style in marks:
+        _write(cells, column, text, style)
     for column, text in times:
-        if not any(accented for _, accented in cells[max(column - BEHIND, 0) : max(column, 0)]):
+        if all(style is None for _, style in cells[max(column - BEHIND, 0) : max(column, 0)]):
             _write(cells, column, text)
     return _runs(cells, look)
 
 
-def _write(cells: list[tuple[str, bool]], column: int, text: str, *, accented: bool = False) -> None:
+def _write(cells: list[tuple[str, Style | None]], column: int, text: str, style: Style | None = None) -> None:
     """Put a label into the cells of an axis, inside both ends, where it has room."""
     width = len(cells)
     start = max(0, min(column, width - len(text)))
     near = cells[max(start - APART, 0) : start + len(text) + APART]
     if len(text) <= width and all(char == " " for char, _ in near):
-        cells[start : start + len(text)] = [(char, accented) for char in text]
+        cells[start : start + len(text)] = [(char, style) for char in text]
 
 
-def _runs(cells: list[tuple[str, bool]], look: Look) -> Line:
+def _runs(cells: list[tuple[str, Style | None]], look: Look) -> Line:
     line: Line = []
     start = 0
     for place in range(1, len(cells) + 1):
-        if place == len(cells) or cells[place][1] != cells[start][1]:
+        if place == len(cells) or cells[place][1] is not cells[start][1]:
             text = "".join(char for char, _ in cells[start:place])
-            line.append(Segment(text, look.accent if cells[start][1] else look.dim))
+            style = cells[start][1]
+            line.append(Segment(text, look.dim if style is None else style))
             start = place
     return line
 
@@ -178,7 +189,7 @@ def _footer(keys: tuple[tuple[str, str], ...], width: int, look: Look) -> Line:
     for gap in (3, 2):
         for keep in range(len(others), -1, -1):
             line = _line([*others[:keep], last], gap, look)
-            if width_of(line) <= width and (keep == len(others) or gap == 2):
+            if width_of(line) < width and (keep == len(others) or gap == 2):
                 return fit(line, width)
     return fit(_line([last], 2, look), width)
 

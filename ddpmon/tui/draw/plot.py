@@ -16,7 +16,7 @@ from ddpmon.format import count
 from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.beyond import axis_end, beyond_words, with_signs
 from ddpmon.tui.draw.decimation import GAP, Edges, edge_in_columns, in_columns, one_a_column, steps_a_column
-from ddpmon.tui.draw.panel import axis, beginning, title
+from ddpmon.tui.draw.panel import Sign, axis, beginning, title
 from ddpmon.tui.draw.scale import Scale, label, ticked
 from ddpmon.tui.draw.zoom import Span, in_sight, span_words, steps_in, with_span
 from ddpmon.tui.lines import Line, fit_all
@@ -91,7 +91,7 @@ class Curve:
         span_words: which part of all steps on record it is, for the title where there is room; empty for all of them.
         floor: the axis reaches down to this at least.
         ceiling: the axis reaches up to this at least.
-        onsets: steps that are marked on the axis.
+        onsets: steps that are marked on the axis. sign: of them, with its style; None for that of a warning.
         times: steps with their times of day, the one that matters most first; they stand where there is room.
         is_filled: the area between the line and 0 is hatched.
         is_cut: the values are durations in ms, and the axis may end below a few that are far above all others.
@@ -109,6 +109,7 @@ class Curve:
     floor: float | None = None
     ceiling: float | None = None
     onsets: tuple[int, ...] = ()
+    sign: Sign | None = None
     times: tuple[tuple[int, str], ...] = ()
     is_filled: bool = False
     is_cut: bool = False
@@ -206,8 +207,8 @@ def _axis(curve: Curve, span: Span, columns: int, look: Look) -> Line:
 
     began = [(place(since) if since >= span[0] else -1, count(since)) for since in curve.onsets if since <= span[1]]
     first = count(round(span[0]))
-    marks = beginning((f"step {first}", first), began, columns, look)
-    marks.append((columns - 1, count(round(span[1])), False))
+    marks = beginning((f"step {first}", first), began, columns, look, curve.sign)
+    marks.append((columns - 1, count(round(span[1])), None))
     times = curve.times[: 1 if columns < TIMED_WIDE else None]
     return axis(marks, columns, look, [(place(step) - len(text) // 2, text) for step, text in times])
 

@@ -11,7 +11,7 @@ from rich.style import Style
 from ddpmon.format import age, figure, known
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.comparison import excesses, shares_by_phase
-from ddpmon.report.peers import now_and_then, now_and_then_words
+from ddpmon.report.peers import as_shown, lateness_decimals, now_and_then, now_and_then_words
 from ddpmon.report.silence import silent_ranks
 from ddpmon.report.verdicts import firing, is_past, marked_ranks, restarted_alone
 from ddpmon.run.model import SILENT_S
@@ -118,13 +118,13 @@ class _Page:
         self.scale = common_scale(self.ranks.work_ms, self.ranks.wait_ms)
         self.place = {rank: place for place, rank in enumerate(rows.tolist())}
         self.values = {c.key: c.values(self.ranks, rows) for c in (*self.sheet.before, *self.sheet.after)}
-        self.decimals = self._decimals()
+        self.decimals = self._decimals(snapshot)
         self.states = _states(look)
         self.excesses: dict[str, Floats] = {}
         self.snapshot = snapshot
         self.phases = np.stack([getattr(self.ranks, f"{name}_ms")[rows] for name in PHASES], axis=1)
 
-    def _decimals(self) -> dict[str, int]:
+    def _decimals(self, snapshot: Snapshot) -> dict[str, int]:
         """Those of each column: the same for all ranks, so that they stand still while one scrolls."""
         columns, everybody = (*self.sheet.before, *self.sheet.after), np.arange(len(self.ranks))
         free = [column for column in columns if column.key not in DECIMALS]
@@ -132,7 +132,7 @@ class _Page:
             family: decimals_for(np.concatenate([c.values(self.ranks, everybody) for c in free if c.family == family]))
             for family in {column.family for column in free}
         }
-        families["late"] = max(families["late"] - 1, 0)  # two digits of the largest are enough
+        families["late"] = lateness_decimals(as_shown(snapshot) or self.ranks)
         return {c.key: DECIMALS[c.key] if c.key in DECIMALS else families[c.family] for c in columns} | {"age": 1}
 
     def heads(self) -> list[tuple[str, str | None]]:

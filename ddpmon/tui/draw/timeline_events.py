@@ -8,25 +8,26 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from rich.style import Style
 
 from ddpmon.format import count, plural
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.step_clock import step_at
-from ddpmon.report.verdicts import is_restart
+from ddpmon.report.verdicts import is_kill, is_restart
 from ddpmon.snapshot import Finding, Snapshot, Timeline
 from ddpmon.tui.draw.header import finding_style
-from ddpmon.tui.draw.panel import APART
+from ddpmon.tui.draw.panel import APART, Mark
 from ddpmon.tui.draw.zoom import Span
 from ddpmon.tui.lines import clip_words
 from ddpmon.tui.theme import Look
 
 _LEAST_WORDS = 9  # cells of words that are cut: `garbage …`
-Mark = tuple[int, str, bool]  # the column where a label begins, the label, and whether it is accented
+_RHYTHM = re.compile(r" in one step of (\d+)")
 Marks = list[Mark]
 
 
 class Event(NamedTuple):
-    """What happened in a step: the step, a sign for it, the words, whether they are accented, and what happened.
+    """What happened in a step: the step, a sign for it, the words, their style where they stand out, what happened.
 
     The words say to whom as well; `fact` is what remains of them where there is little room.
     """
@@ -34,16 +35,21 @@ class Event(NamedTuple):
     step: float
     sign: str
     words: str
-    is_loud: bool = False
+    style: Style | None = None
     fact: str = ""
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The words, then shorter ones: without what stands behind a comma, not how late, only to whom or what."""
-        brief = self.words.partition(",")[0]
+        """The words, then shorter ones: without what stands behind a comma, not how late, only to whom or what.
+
+        Before how late it is, what is late in some steps loses words on how often: `late +361 ms 1/5`.
+        """
+        words, fact = (_RHYTHM.sub(r" 1/\1", said) for said in (self.words, self.fact))
+        brief = words.partition(",")[0]
         late = re.sub(r" late \+.*", " late", brief)
         numbers = late.removeprefix("ranks ")
-        return tuple(dict.fromkeys([self.words, brief, late, numbers, self.fact.partition(",")[0] or numbers]))
+        forms = [self.words, self.words.partition(",")[0], words, brief, late, numbers]
+        return tuple(dict.fromkeys([*forms, fact.partition(",")[0] or numbers]))
 
 
 def event_rows(whole: Snapshot, timeline: Timeline, span: Span, columns: int, room: int, look: Look) -> list[Marks]:
@@ -88,9 +94,9 @@ class _Axis(NamedTuple):
             first, longest = [*events, *phases][0], len(f"{len(events) + len(phases):,} more")
             at_right = column_of(first.step, self.span, self.columns) < self.columns // 2
             start = self.columns - longest if at_right else 0
-            rows = [*([] for _ in range(most - 1)), [(start, "." * longest, False)]]  # keeps the room
+            rows = [*([] for _ in range(most - 1)), [(start, "." * longest, None)]]  # keeps the room
             left_out = self._fill(rows, events, phases)
-            rows[-1][:1] = [(start, f"{left_out:,} more", False)] if left_out else []
+            rows[-1][:1] = [(start, f"{left_out:,} more", None)] if left_out else []
         return [row for row in rows if row]
 
     def _fill(self, rows: Sequence[Marks], events: Sequence[Event], phases: Sequence[Event]) -> int:
@@ -124,7 +130,7 @@ class _Axis(NamedTuple):
             return False
         words = clip_words(event.words, room, self.more)
         text = f"{event.sign} {words}" if room == right else f"{words} {event.sign}"
-        row.append((column if room == right else column + 1 - len(text), text, event.is_loud))
+        row.append((column if room == right else column + 1 - len(text), text, event.style))
         return True
 
 
@@ -140,12 +146,12 @@ def _beginnings(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> 
         since, over = _began(whole, finding), finding.cleared_at_step
         lasts = over is None or _is_hidden(over, timeline, span)
         if since is not None and (lasts or span[0] <= since):
-            sign = finding_style(finding, look)[0] if lasts else look.glyphs.mark
+            sign, style = finding_style(finding, look) if lasts else (look.glyphs.mark, None)
             bound = "before " if finding.since_is_bound else ""
             when = f" since {bound}{count(since)}" if since < span[0] else ", or before" if bound else ""
             whom, fact = look.clean(_whom(finding)), look.clean(what(finding))
-            is_loud = lasts and finding.severity != "info"
-            yield Event(since, sign, f"{whom} {fact}{when}".strip(), is_loud, fact)
+            style = None if finding.severity == "info" else style
+            yield Event(since, sign, f"{whom} {fact}{when}".strip(), style, fact)
 
 
 def _ends(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
@@ -166,7 +172,7 @@ def _restarts(timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
 def _began(whole: Snapshot, finding: Finding) -> int | None:
     """The step that the run was at when a trouble began; what a lost rank counts may be steps since its own restart."""
     away = finding.kind in ("rank_lost", "rank_failed") and finding.cleared_at_step is None
-    if away and finding.ranks and whole.ranks is not None:
+    if away and not is_kill(finding) and finding.ranks and whole.ranks is not None:
         heard_at = whole.taken_at - float(whole.ranks.age_s[finding.ranks[0]])
         return step_at(whole, heard_at) or finding.since_step
     return finding.since_step

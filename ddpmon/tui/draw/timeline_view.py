@@ -229,7 +229,7 @@ def _axis(whole: Snapshot, span: Span, columns: int, look: Look) -> Line:
     first, last = round(span[0]), round(span[1])
     began = [step for step in onsets(whole.findings) if step <= last]
     told = [(column_of(step, span, columns) if step >= first else -1, f"{step:,}") for step in began]
-    marks: Marks = [(columns, f"{last:,}", False), *beginning((f"step {first:,}", f"{first:,}"), told, columns, look)]
+    marks: Marks = [(columns, f"{last:,}", None), *beginning((f"step {first:,}", f"{first:,}"), told, columns, look)]
     times = dict[str, int]()  # one that several steps share is that of the first
     for share in (0.5, 0.25, 0.75):
         step = round(first + share * (last - first))

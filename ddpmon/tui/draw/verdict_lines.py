@@ -110,14 +110,18 @@ def _cause_and_advice(cause: str, advice: str, look: Look) -> Line:
 
 
 def _advice(advice: str, room: int, look: Look) -> Line:
-    """As much of it as fits: the command whole, and of the words before it whole clauses, or none of a list."""
+    """As much of it as fits: the command whole, and of the words before it whole clauses, or none of a list.
+
+    Where a clause has no room beside the command, it stands without the command.
+    """
     at = COMMAND.search(advice)
     words, tries = (advice[: at.start()], (at[0], at[1])) if at else (advice, ())
     run = next((each for each in tries if cells_of(each) + ADVICE_LEAST <= room), "")
     clauses = [words[: found.start()] for found in re.finditer(r"[:;] ", words)][::-1]
-    fitting = (f"{each}{run}" for each in (words, *clauses) if ADVICE_LEAST <= cells_of(each) <= room - cells_of(run))
-    said = advice if cells_of(advice) <= room else next(fitting, clip_words(advice, room, look.glyphs.more))
-    return [Segment(said, look.strong)]
+    said = [each for each in (words, *clauses) if cells_of(each) >= ADVICE_LEAST]
+    fitting = (f"{each}{end}" for end in (run, "") for each in said if cells_of(each) + cells_of(end) <= room)
+    whole = advice if cells_of(advice) <= room else next(fitting, clip_words(advice, room, look.glyphs.more))
+    return [Segment(whole, look.strong)]
 
 
 def _calm(snapshot: Snapshot, more: Line, width: int, look: Look) -> Line:

@@ -153,7 +153,8 @@ class FindingsScreen(ViewScreen):
         """Along the list, to the rank, to the host."""
         if self.is_typing:
             return self.typing_keys
-        links = (("enter", "rank"), ("h", "host"), ("j k", "move")) if self.picture.found else ()
+        many = len(self.picture.found)
+        links: Keys = (("enter", "rank"), ("h", "host"), ("j k", "move"))[: 0 if not many else 2 if many == 1 else 3]
         return (
             ("esc", "back"), *links, ("y Y", "copy"), ("w", "write"), ("/", "filter"), ("?", "help"),
             ("1-5", "views"), *self.pause, *self.zoom_keys, ("q", "quit"),

@@ -1,0 +1,51 @@
+"""The line of figures: how much is waited, and for whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ddpmon.tui.draw.key_figures import figures_line
+from ddpmon.tui.view_state import ViewState
+from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import LOOKS, text_of
+
+
+def line_of(waiting_pct: float, cost_pct: float | None, width: int = 160) -> str:
+    made = snapshot(Made(ranks=8, straggler=5))
+    job = replace(made.job, lost_to_waiting_pct=waiting_pct, waiting_for=(5,))
+    found = replace(made.findings[0], cost_pct=cost_pct)
+    return text_of([figures_line(ViewState(replace(made, job=job, findings=(found,)), LOOKS["colour"]), width)])[0]
+
+
+@pytest.mark.parametrize(
+    ("waiting_pct", "cost_pct", "said"),
+    [
+        (21.0, 18.0, "waiting 21 %, mostly on rank 5"),
+        (21.0, 20.6, "waiting 21 % on rank 5"),
+        (18.0, 20.0, "waiting 18 % on rank 5"),
+        (21.0, 6.0, "waiting 21 %, partly on rank 5"),
+        (21.0, None, "waiting 21 % on rank 5"),
+    ],
+)
+def test_waiting_is_not_blamed_on_a_late_rank_where_it_is_more_than_that_costs(
+    waiting_pct: float, cost_pct: float | None, said: str
+) -> None:
+    assert said in line_of(waiting_pct, cost_pct)
+
+
+def test_the_share_of_a_late_rank_takes_no_room_from_other_figures() -> None:
+    whole, brief = (line_of(21.0, cost_pct, width=width) for cost_pct, width in ((18.0, 116), (21.0, 116)))
+    assert "21 % on rank 5" in brief
+    assert whole == brief
+
+
+@pytest.mark.parametrize("width", range(100, 180))
+def test_no_figure_stands_in_the_last_column(width: int) -> None:
+    assert line_of(21.0, 18.0, width=width).endswith(" ")
+
+
+def test_a_small_share_has_a_decimal_as_in_all_views() -> None:
+    """`waiting 4 %` stood in the overview and `4.5 %` in the view of the run."""
+    assert "waiting 4.5 % " in line_of(4.5, None)

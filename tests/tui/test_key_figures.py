@@ -49,3 +49,15 @@ def test_no_figure_stands_in_the_last_column(width: int) -> None:
 def test_a_small_share_has_a_decimal_as_in_all_views() -> None:
     """`waiting 4 %` stood in the overview and `4.5 %` in the view of the run."""
     assert "waiting 4.5 % " in line_of(4.5, None)
+
+
+@pytest.mark.parametrize("width", [112, 120])
+def test_where_the_names_of_many_late_ranks_have_no_room_the_share_stays(width: int) -> None:
+    """Neither the share nor any course stood there, with 45 columns free."""
+    made = snapshot(Made(ranks=1024, per_node=8, straggler=682))
+    late = (682, 341, 204, *range(512, 520))
+    job = replace(made.job, lost_to_waiting_pct=28.0, waiting_for=late, throughput_ranks=1016)
+    (line,) = text_of([figures_line(ViewState(replace(made, job=job), LOOKS["colour"]), width)])
+    assert "waiting 28 % " in line
+    assert " on rank" not in line
+    assert any(sign in line for sign in LOOKS["colour"].glyphs.spark)

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 from rich.segment import Segment
@@ -33,7 +34,8 @@ ROOMS = (
     (3, False, 2),
     (0, False, 2),
 )
-PROGRESS, RANKS = 140, 100  # cells from which the job's own progress, and the ranks waited for, are told in full
+PROGRESS = 140  # cells from which the job's own progress is told in full
+RANKS = 100  # cells from which the ranks waited for are named, where all figures have room beside them
 NAMED = 3  # ranks, and hosts, that are named
 CALM_SPAN = 0.1  # of the largest value: a course that varies by less is drawn as nearly flat
 
@@ -42,9 +44,9 @@ def figures_line(picture: ViewState, width: int) -> Line:
     """`step 1,204   ▁▁▇▇ 333 ms/step   loss ▇▃▁ 2.314   ▇▇▃ 1,482 samples/s   waiting 41 %   busy 56 %`."""
     look = picture.look
     job = figures_now(picture.snapshot)
-    for cells, extras, gap in ROOMS:
+    for brief, (cells, extras, gap) in product(dict.fromkeys((width < RANKS, True)), ROOMS):
         known_parts, more = _figures(picture.snapshot, look, cells, width), _extras(job, look) if extras else []
-        for waiting in _waiting(picture.snapshot, job, look, brief=width < RANKS):
+        for waiting in _waiting(picture.snapshot, job, look, brief=brief):
             parts = [*known_parts, waiting, *more]
             line = [Segment(" ", look.text), *joined(parts, Segment(" " * gap, look.text))]
             if width_of(line) < width:

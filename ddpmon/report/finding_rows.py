@@ -13,7 +13,7 @@ from ddpmon.report.evidence import UNSEEN, evidence_words, unseen
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.peers import RHYTHM, now_and_then_words
 from ddpmon.report.step_clock import seconds_since, wall_of
-from ddpmon.report.verdicts import is_kill, is_past, is_restart, stops_job
+from ddpmon.report.verdicts import is_kill, is_past, stops_job
 from ddpmon.report.wording import one_step_of, phase_words
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
@@ -77,7 +77,7 @@ def kind_words(finding: Finding) -> str:
 
 def who(finding: Finding) -> str:
     """`rank 42`, `ranks 8-31`, `node0002`, `9 ranks`, `2 hosts`, or `the run`; not cleaned."""
-    if KINDS[finding.kind].subject == "monitor" and not is_restart(finding):
+    if KINDS[finding.kind].subject == "monitor" and not _fate(finding):
         return "the run"
     if finding.ranks and (KINDS[finding.kind].subject != "host" or not finding.nodes):
         span = rank_span(finding.ranks)
@@ -95,9 +95,13 @@ def what(finding: Finding) -> str:
         return KILLED
     if finding.kind == "advice":
         return re.split(r"[:,] ", advice_text(finding.advice))[0] or NAMES["advice"]
-    if is_restart(finding):
-        return UNSEEN["restarted_alone"]
-    return late_words(finding) or ", ".join(unseen({**finding.evidence})) or NAMES[finding.kind]
+    return _fate(finding) or late_words(finding) or ", ".join(unseen({**finding.evidence})) or NAMES[finding.kind]
+
+
+def _fate(finding: Finding) -> str:
+    """`silent`, `never reported`: what became of all ranks that it names; empty where that differs."""
+    counted = {fate: finding.evidence[name] for name, fate in UNSEEN.items() if finding.evidence.get(name)}
+    return next(iter(counted)) if [*counted.values()] == [len(finding.ranks)] else ""
 
 
 def what_within(finding: Finding, cells: int) -> str:

@@ -41,12 +41,14 @@ def test_rows_say_in_a_few_words_what_it_is() -> None:
         "2 ranks silent, 1 rank never reported": Finding(
             "monitor_degraded", "info", "", (1, 2), evidence={"not_reporting": 2, "never_heard_of": 1}
         ),
+        "silent": Finding("monitor_degraded", "info", "", (2, 3), evidence={"not_reporting": 2, "dropped_steps": 3}),
         "restarted alone": Finding("monitor_degraded", "info", "", (8, 9), evidence={"restarted_alone": 2}),
         "incomplete picture": Finding("monitor_degraded", "info", "", evidence={"dropped_steps": 3}),
         "late +41 ms in one step of 5, input": replace(KNOWN, evidence={"excess_ms": 41.0, "one_step_in": 5.0}),
     }
     assert {words: what(finding) for words, finding in said.items()} == {words: words for words in said}
     assert who(said["2 ranks silent, 1 rank never reported"]) == "the run"
+    assert who(said["silent"]) == "ranks 2-3"
     assert who(said["restarted alone"]) == "ranks 8-9"
     kinds: tuple[KindName, ...] = ("slow_node", "monitor_degraded", "gpu_memory_growth", "intermittent_straggler")
     words = ["slow host", "incomplete picture", "GPU memory growth", "intermittent straggler"]

@@ -204,7 +204,7 @@ def test_n_says_to_which_finding_it_goes_and_puts_the_cursor_of_the_findings_on_
         await watched.until(lambda: moment(watched) == 0)
         listing = watched.app.screen.query_one(FindingList)
         for key, said, kind in (
-            ("n", "the run: 4 ranks silent; ", "monitor_degraded"),
+            ("n", "ranks 4-7: silent; ", "monitor_degraded"),
             ("n", "ranks 4-7: lost, since step ", "rank_lost"),
             ("n", "ranks 4-7: restarted alone, since step ", "monitor_degraded"),
             ("n", "node0001: shared GPU, since step ", "gpu_shared"),

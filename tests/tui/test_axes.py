@@ -39,3 +39,10 @@ def test_a_third_of_a_plot_at_most_stays_empty(rows: int) -> None:
         scale = scale_of(Curve("x", "", np.arange(2.0), np.array([low, high])), rows)
         assert scale is not None
         assert scale.high - scale.low <= 1.5 * max(high - low, max(abs(low), abs(high)) * 0.1), (low, high, scale)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-20.0, 40.0), (-15.0, 51.0), (-100.0, 400.0), (-31.0, 27.0), (-5.0, 900.0)])
+@pytest.mark.parametrize("rows", [4, 6, 9])
+def test_an_axis_of_lateness_has_a_tick_at_0(low: float, high: float, rows: int) -> None:
+    """Only `40` and `-20` stood there, and nobody could tell where late begins."""
+    assert 0.0 in ticked(low, high, rows).ticks

@@ -45,12 +45,11 @@ def figures_line(picture: ViewState, width: int) -> Line:
     look = picture.look
     job = figures_now(picture.snapshot)
     for brief, (cells, extras, gap) in product(dict.fromkeys((width < RANKS, True)), ROOMS):
-        known_parts, more = _figures(picture.snapshot, look, cells, width), _extras(job, look) if extras else []
-        for waiting in _waiting(picture.snapshot, job, look, brief=brief):
-            parts = [*known_parts, waiting, *more]
-            line = [Segment(" ", look.text), *joined(parts, Segment(" " * gap, look.text))]
-            if width_of(line) < width:
-                return fit(line, width)
+        waiting, more = _waiting(picture.snapshot, job, look, brief=brief), _extras(job, look) if extras else []
+        parts = [*_figures(picture.snapshot, look, cells, width), waiting, *more]
+        line = [Segment(" ", look.text), *joined(parts, Segment(" " * gap, look.text))]
+        if width_of(line) < width:
+            return fit(line, width)
     while width_of(line) >= width and len(parts) > 1:
         parts = parts[:-1]
         line = [Segment(" ", look.text), *joined(parts, Segment(" " * gap, look.text))]
@@ -126,18 +125,17 @@ def _last_step(snapshot: Snapshot, look: Look) -> Line:
     return [Segment(f"last step {age(last_step_s(snapshot), look.unknown)} ago", look.accent)]
 
 
-def _waiting(snapshot: Snapshot, job: JobView, look: Look, *, brief: bool) -> list[Line]:
-    """`waiting 21 %, mostly on rank 341`, then the same in fewer words."""
+def _waiting(snapshot: Snapshot, job: JobView, look: Look, *, brief: bool) -> Line:
+    """`waiting 21 %, mostly on rank 341`; brief without the ranks."""
     name, share = Segment("waiting ", look.dim), job.lost_to_waiting_pct
     if share is None or not known(share):
-        return [[name, Segment(look.unknown, look.dim)]]
+        return [name, Segment(look.unknown, look.dim)]
     notable = share >= 5 and bool(job.waiting_for)
     said = Segment(f"{pct(share)} %", look.accent if notable else look.text)
     if not notable or brief:
-        return [[name, said]]
-    ways = dict.fromkeys([_part_on(snapshot, share), " on"])
+        return [name, said]
     whom = look.clean(_waited_for(snapshot, job.waiting_for))
-    return [[name, said, Segment(f"{way} {whom}", look.accent)] for way in ways]
+    return [name, said, Segment(f"{_part_on(snapshot, share)} {whom}", look.accent)]
 
 
 def _part_on(snapshot: Snapshot, share: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ddpmon.format import tick
@@ -14,6 +14,7 @@ FEW_WASTE = 0.8  # the same in fewer rows, of which few ticks lie on one: a tick
 ENDS_WASTE = 0.5  # of the range that is asked for, where only the ends have ticks: so rounder numbers stand there
 TICK_WORTH = 0.1  # of the range: the room that a tick more or less than wanted is worth, two four times as much; chosen
 _FACTORS = (10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)
+_MORE_FACTORS = (*_FACTORS, 4.0, 3.0, 0.4, 0.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +35,17 @@ def ticked(low: float, high: float, rows: int) -> Scale:
 
     most = (1 + (FEW_WASTE if rows < FEW_ROWS else MOST_WASTE)) * (high - low)
     found = [scale for scale in _candidates(low, high, rows) if scale.high - scale.low <= most]
+    if not found and low < 0.0 < high:  # a tick at 0 parts what is late from what is early: 30 may stand above it then
+        found = [*_candidates(low, high, rows, _MORE_FACTORS)]
     if found:
         return min(found, key=cost)
     return _ends(low, high) if rows > 1 else Scale(low, high, _within(low, high))
 
 
-def _candidates(low: float, high: float, rows: int) -> Iterator[Scale]:
+def _candidates(low: float, high: float, rows: int, factors: Sequence[float] = _FACTORS) -> Iterator[Scale]:
     """Ranges of so many rows with at least two ticks, 1-2-5 apart, a whole number of rows between two of them."""
     unit = 10.0 ** math.floor(math.log10(high - low))
-    for spacing in (unit * factor for factor in _FACTORS if unit * factor >= _least_spacing(low, high)):
+    for spacing in (unit * factor for factor in factors if unit * factor >= _least_spacing(low, high)):
         most = math.floor((rows - 1) * spacing / (high - low) + 1e-9)
         for apart in (most, most - 1):
             row = spacing / max(apart, 1)

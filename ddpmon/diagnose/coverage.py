@@ -161,7 +161,7 @@ def _restarted_apart(run: Run, heard: Flags) -> list[int]:
 def _alone(run: Run, ranks: list[int]) -> Alert:
     hosts = tuple(sorted({run.latest.host[rank] for rank in ranks}))
     measures = RestartedAloneMeasures()
-    since = min((step for step, _, first in run.restarted if first in ranks and step >= 0), default=None)
+    since = max((step for step, _, first in run.restarted if first in ranks and step >= 0), default=None)
     return Alert("monitor_degraded", "info", measures=measures, ranks=tuple(ranks), nodes=hosts, since_step=since)
 
 

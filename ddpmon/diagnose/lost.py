@@ -132,9 +132,9 @@ class LostRule:
         """What is said of these lost ranks. The step of a rank that has restarted alone is none of the run's."""
         alert, about = self._alert(ranks, others_go_on=others_go_on)
         step = self._losses[about].step
-        for rank, loss in ((rank, self._losses[rank]) for rank in alert.ranks):
-            if not at_or_above(loss.worst, alert.severity):
-                self._losses[rank] = replace(loss, worst=alert.severity)
+        for rank in alert.ranks:
+            if not at_or_above(self._losses[rank].worst, alert.severity):
+                self._losses[rank] = replace(self._losses[rank], worst=alert.severity)
         return replace(alert, since_step=step if step >= 0 and own_steps[about] else None)
 
     def _end(self, run: Run, lost: NDArray[np.int64]) -> None:

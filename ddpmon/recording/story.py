@@ -114,8 +114,11 @@ def _as_of(event: Event, ended_at: float | None, until: float) -> Event | None:
 
 
 def _with_onset(event: Event, snapshot: Snapshot) -> Event:
-    """The event with the time of its onset, unless its step is one of another life of the run, or only a bound."""
-    since = None if event.since_is_bound else event.since_step
+    """The event with the time of its onset, unless its step is one of another life of the run, or may be a bound.
+
+    A recording does not tell a bound from an onset; the findings that last at its end do.
+    """
+    since = None if event.since_is_bound or not event.lasts else event.since_step
     wall = None if since is None else wall_of(snapshot, since)
     is_before = wall is not None and (event.first_at is None or wall <= event.first_at)
     return replace(event, began_at=wall if is_before else None)

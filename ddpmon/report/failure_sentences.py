@@ -189,7 +189,8 @@ def _lost_on_the_way(lost: Losses, window_s: float | None) -> list[str]:
 def _coverage_advice(m: CoverageMeasures, absent: Sequence[int]) -> Advice:
     if m.rank is not None and m.process is not None:
         still = _still_runs(m.rank, m.process.host, m.process.pid, alone=len(absent) == 1)
-        return *still, "; then whether that host reaches the store"
+        never = f"; check that {does(m.unheard, 'attach')} the monitor" if m.unheard else ""
+        return *still, f"; then whether that host reaches the store{never}"
     if absent:
         hosts = "its host reaches" if len(absent) == 1 else "their hosts reach"
         return f"check that {does(absent, 'attach')} the monitor, and that {hosts} the store"

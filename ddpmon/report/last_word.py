@@ -19,7 +19,7 @@ def newest_word_s(snapshot: Snapshot) -> float | None:
 
 
 def known_until(snapshot: Snapshot) -> float:
-    """The Unix time up to which a picture tells of its run: of one that has ended or is out of sight the last word."""
+    """The Unix time up to which a picture tells of its run: the last word of one that has ended or is out of sight."""
     return snapshot.taken_at - ((newest_word_s(snapshot) or 0.0) if is_past(snapshot) else 0.0)
 
 
@@ -30,8 +30,8 @@ def last_heard_s(snapshot: Snapshot, age_s: float | None) -> float | None:
     One that had fallen silent before the others keeps its own age.
     """
     newest = newest_word_s(snapshot)
-    if age_s is None or newest is None or not is_past(snapshot) or abs(age_s - newest) > SILENT_S:
-        return age_s
+    if age_s is None or newest is None or not is_past(snapshot) or not abs(age_s - newest) <= SILENT_S:
+        return age_s  # also NaN, of a rank that was never heard
     return newest
 
 

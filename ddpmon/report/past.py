@@ -28,14 +28,14 @@ def with_when(snapshot: Snapshot) -> Snapshot:
     return snapshot if when == "now" else replace(snapshot, findings=tuple(in_past(f, when) for f in snapshot.findings))
 
 
-def are_newest(over: int) -> bool:
-    """Whether so many findings that are over may be the newest alone: older ones of a rule are forgotten."""
+def may_be_more(over: int) -> bool:
+    """Whether more findings than these may be over: each rule forgets all but its ten newest."""
     return over >= ALERTS.kept_resolved
 
 
 def over_words(over: int) -> str:
     """`3 over`, `10 or more over`: how many findings are over."""
-    return f"{over:,}{' or more' if are_newest(over) else ''} over"
+    return f"{over:,}{' or more' if may_be_more(over) else ''} over"
 
 
 def how_ended(snapshot: Snapshot) -> str:

@@ -18,7 +18,7 @@ from ddpmon.report.silence import silent_ranks
 from ddpmon.report.verdicts import late_ranks, marked_ranks
 from ddpmon.report.wording import one_step_of
 from ddpmon.run.medians import median, some_of, without
-from ddpmon.run.silence import has_left
+from ddpmon.run.silence import still_there
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
 
@@ -279,10 +279,10 @@ def others_of(snapshot: Snapshot, ranks: Ranks, who: Sequence[int], *, of_machin
 
 
 def machine_peers(snapshot: Snapshot, ranks: Ranks, who: Sequence[int]) -> list[int]:
-    """Those of up to `MOST_PEERS` others that the machines of ranks are compared with whose processes are there."""
+    """Up to `MOST_PEERS` of the others with which the machines of ranks are compared."""
     some = some_of(others_of(snapshot, ranks, who, of_machine=True), MOST_PEERS).tolist()
     held = ranks.figures.get("gpu_memory")
-    return some if held is None else [rank for rank in some if not has_left(ranks.gpu[rank], float(held[rank]))]
+    return some if held is None else still_there(some, ranks.gpu.__getitem__, held)
 
 
 _compared: list[tuple[Ranks, NDArray[np.bool_]]] = []  # of the ranks asked for last: ten drawings of a picture ask

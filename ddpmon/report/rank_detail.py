@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ddpmon.run.medians import some_of, without
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.run.resources import RESOURCES
-from ddpmon.run.silence import fallen_silent, has_left
+from ddpmon.run.silence import fallen_silent, still_there
 from ddpmon.run.step_map import STEPS
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Floats, Ints, RankDetail
@@ -33,7 +33,7 @@ def build_detail(run: Run, rank: int, late: Collection[int] = (), named: Collect
         return None
     peers, machines = peers_of(run, rank, late), peers_of(run, rank, late, named)
     held = run.latest.column("gpu_memory")
-    machines = machines[[not has_left(run.gpu_of(peer), held[peer]) for peer in machines.tolist()]]
+    machines = np.array(still_there(machines.tolist(), run.gpu_of, held), np.int64)
     return RankDetail(
         rank=rank,
         courses={**_of_steps(run, rank, peers), **_of_readings(run, rank, machines)},

@@ -25,6 +25,8 @@ def is_host_silent(node: NodeView) -> bool:
 
 
 def silent_hosts(snapshot: Snapshot) -> set[int]:
-    """The node numbers of the hosts that are silent or have a silent rank."""
+    """The node numbers of the hosts that are silent while others are not, or have a silent rank."""
     silent = set() if snapshot.ranks is None else set(np.flatnonzero(silent_ranks(snapshot.ranks)).tolist())
-    return {node.node for node in snapshot.nodes if is_host_silent(node) or not silent.isdisjoint(node.ranks)}
+    hosts = {node.node for node in snapshot.nodes if is_host_silent(node)}
+    hosts = hosts if len(hosts) < len(snapshot.nodes) else set()
+    return hosts | {node.node for node in snapshot.nodes if not silent.isdisjoint(node.ranks)}

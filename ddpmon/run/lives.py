@@ -90,10 +90,10 @@ def _life_of_most(lives: I64, latest: LatestFrames, away_s: float) -> int:
 def share_counted(ranks: int, latest: LatestFrames, away: Flags) -> float:
     """The share of so many ranks that make the run's steps: without those `away`, if at most half are that go on.
 
-    Where all have finished, at most half of all.
+    Once all others have finished, those `away` are left out if they are at most half of all.
     """
-    going_on, count = ranks - int(latest.finished.sum()) or ranks, int(away.sum())
-    return 1 - count / ranks if 2 * count <= going_on else 1.0
+    going_on, count = ranks - int(latest.finished.sum()), int(away.sum())
+    return 1 - count / ranks if 2 * count <= (going_on if going_on > count else ranks) else 1.0
 
 
 def with_the_first(ranks: Flags, latest: LatestFrames, rings: Rings, away_s: float) -> Flags:

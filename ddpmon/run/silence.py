@@ -1,6 +1,8 @@
-"""Which ranks have fallen silent while others report, and whose process is gone before that shows."""
+"""Which ranks have fallen silent while others report, and which processes have left their GPUs."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,3 +36,18 @@ def has_left(gpu: GpuFigures | None, held: float) -> bool:
         held: bytes, as the rank said last, NaN where it did not.
     """
     return gpu is not None and gpu.memory_used is not None and gpu.memory_used < held
+
+
+def still_there(
+    ranks: Sequence[int], gpu_of: Callable[[int], GpuFigures | None], held: NDArray[np.float64]
+) -> list[int]:
+    """The ranks whose processes are on their GPUs; all of them where that would be none.
+
+    The GPU and the rank are read at moments of their own: while the memory of all ranks grows, each GPU may seem left.
+
+    Args:
+        ranks: some of the run's.
+        gpu_of: a rank's GPU.
+        held: [world] bytes that torch held in each rank, NaN where unknown.
+    """
+    return [rank for rank in ranks if not has_left(gpu_of(rank), float(held[rank]))] or [*ranks]

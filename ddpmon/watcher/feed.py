@@ -117,7 +117,7 @@ class Feed:
         self.is_complete = False
 
     @property
-    def has_turns(self) -> bool:
+    def reads_in_parts(self) -> bool:
         """Whether the run has so many ranks that only some ticks read all of them."""
         return self._pace is not None
 

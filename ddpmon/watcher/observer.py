@@ -62,7 +62,7 @@ class Observer:
         self._judged: Feed | None = None  # the one that the judge knows
         self._alerts: tuple[Alert, ...] = ()
         self._findings: tuple[Finding, ...] = ()
-        self._builds = 0  # of ticks
+        self._builds = 0  # snapshots that ticks have built
         self._last = _Built(Snapshot(self._link.state, 0.0, 0.0), None, None, self.metric)
         self._answered_at = 0.0  # when the store last answered, on the monotonic clock
 
@@ -99,7 +99,7 @@ class Observer:
         """Another snapshot; now and then what reading, judging and building took is returned to the system."""
         built, feed = self.rebuild(), self._link.feed
         self._builds += 1
-        if self._builds % _TRIMS_EVERY == 0 or (feed is not None and feed.has_turns):
+        if self._builds % _TRIMS_EVERY == 0 or (feed is not None and feed.reads_in_parts):
             return_free_memory()
         return built
 

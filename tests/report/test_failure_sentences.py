@@ -176,7 +176,8 @@ ROWS = [
         coverage(silent=(1,), unheard=(6, 7, 8, 9, 0)),
         f"{HOLES}rank 1 has been silent for 6.0 s; ranks 0, 6, 7, 8, 9 have {NEVER}; only 4 of 10 ranks report now: "
         "the others cannot be judged",
-        "see whether rank 1 still runs: `ssh node2 ps -p 9009`; then whether that host reaches the store",
+        "see whether rank 1 still runs: `ssh node2 ps -p 9009`; then whether that host reaches the store; check that "
+        "ranks 0, 6, 7, 8, 9 attach the monitor",
     ),
     (
         "out of step",

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from numpy.typing import NDArray
 
 from ddpmon.codec import decode, encode
 from ddpmon.figures import State
@@ -47,9 +48,9 @@ class Memory:
     def close(self) -> None:
         """Nothing is held."""
 
-    def reach(self, seconds: float, state: State = "running") -> None:
+    def reach(self, seconds: float, state: State = "running", who: NDArray[np.int64] | None = None) -> None:
         self.frames.reach(seconds)
-        for rank in self.frames.ranks(self.everybody, seconds, state):
+        for rank in self.frames.ranks(self.everybody if who is None else who, seconds, state):
             self.data[rank_key(RUN, rank.rank)] = encode(rank)
         for node in self.frames.nodes(self.everybody, seconds):
             self.data[node_key(RUN, node.node)] = encode(node)
@@ -125,19 +126,36 @@ def test_a_healthy_run_has_no_warning_and_ranks_that_come_back_are_counted_in(mo
     assert churned.ranks.step[8] < churned.ranks.step[0]
 
 
-def test_the_throughput_of_a_run_that_is_over_names_the_ranks_that_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All had finished and none was left, so that `status` spoke of samples/s of 0 ranks."""
+def test_ranks_that_restart_twice_have_restarted_at_the_second_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step of the first restart stood there."""
+    steps = []
+    memory = Memory(Plan(16, 2, "mixed"))
+    monkeypatch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
+    observer = Observer("tcp://127.0.0.1:1")
+    for second in range(1, 90):
+        memory.reach(float(second))
+        told = [each for each in observer.tick().findings if "restarted_alone" in each.evidence]
+        steps += [each.since_step for each in told if each.since_step is not None]
+    first, last = dict.fromkeys(steps)
+    assert last > first + 20
+
+
+@pytest.mark.parametrize("everybody", [True, False])
+def test_the_throughput_of_a_run_that_is_over_names_the_ranks_that_it_is_of(
+    everybody: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All had finished, or all but those at other steps, so that `status` spoke of samples/s of 0 or of 8 ranks."""
     memory = Memory(Plan(32, 4, "churn", step_ms=200.0))
     monkeypatch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
     observer = Observer("tcp://127.0.0.1:1")
     for second in range(1, 41):
         memory.reach(float(second))
         running = observer.tick()
-    memory.reach(41.0, "finished")
+    assert running.ranks is not None
+    others = running.ranks.step > running.ranks.step.max() // 2
+    memory.reach(41.0, "finished", memory.everybody if everybody else np.flatnonzero(others))
     over = observer.tick()
-    assert over.run is not None
-    assert over.run.state == "finished"
-    assert over.job.throughput_ranks == running.job.throughput_ranks == 24
+    assert (over.job.throughput_ranks, running.job.throughput_ranks) == (24, 24)
 
 
 def test_who_attaches_after_ranks_came_back_sees_what_a_watcher_of_the_whole_run_sees(

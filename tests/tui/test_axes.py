@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ddpmon.tui.draw.plot import Curve, plot_lines, scale_of
+from ddpmon.tui.draw.scale import ticked
 from tests.tui.test_drawing import LOOKS, text_of
 
 ASCII = LOOKS["ascii"]

@@ -31,7 +31,7 @@ def past(link: LinkState, state: RunState) -> Snapshot:
     assert made.ranks is not None
     assert made.coverage is not None
     ages = np.where(np.arange(8) == 0, 40.2, 41.3)
-    ages[7] = 60.0
+    ages[7], ages[6] = 60.0, np.nan
     nodes = tuple(replace(node, age_s=40.7 + node.node) for node in made.nodes)
     coverage = replace(made.coverage, reporting=0, oldest_age_s=60.0)
     ranks, run = replace(made.ranks, age_s=ages), replace(made.run, state=state)
@@ -50,6 +50,7 @@ def test_once_nothing_comes_any_more_the_last_word_has_one_age(link: LinkState, 
     ages = re.findall(r"(?:heard|ended|values,) (\d+ s)", " ".join(text_of(lines)))
     assert ages == ["40 s"] * 5
     assert "heard 60 s ago" in " ".join(text_of(detail_lines(picture, 7, 160, 40)[:2])), "it fell silent before"
+    assert "heard - ago" in " ".join(text_of(detail_lines(picture, 6, 160, 40)[:2])), "it was never heard"
 
 
 @pytest.mark.parametrize(("told", "said"), [(42.0, "42 s ago"), (46.0, "41 s ago")])

@@ -85,7 +85,7 @@ def test_the_table_has_a_row_of_its_own_for_each(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("many", "title", "counted"), [(9, "9 findings", "9 over"), (10, "the 10 newest", "10 or more over")]
+    ("many", "title", "counted"), [(9, "9 findings", "9 over"), (10, "10 or more findings", "10 or more over")]
 )
 def test_a_number_that_is_a_limit_is_not_told_as_a_total(many: int, title: str, counted: str) -> None:
     """A report counted 31 of which the screen said that there were 10."""

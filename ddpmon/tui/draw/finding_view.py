@@ -10,7 +10,7 @@ from rich.style import Style
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, costs_word, kind_words, rows, since, what, what_within, who
-from ddpmon.report.past import are_newest, when_words
+from ddpmon.report.past import may_be_more, when_words
 from ddpmon.report.verdicts import firing, is_broken, nothing_found
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.courses import ABOUT, METRICS, Metric, offered, plottable, rank_plots, reading_line
@@ -64,7 +64,7 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
         lines += _calm(picture, width)[: calm_rows(picture, width, height)]
     if past:
         over = len(shown) - lasting
-        heads = "over", f"the {over:,} newest" if are_newest(over) else plural(over, "finding"), "when"
+        heads = "over", f"{over:,} or more findings" if may_be_more(over) else plural(over, "finding"), "when"
         lines += _section(heads, past, names, picture, width, under - len(now))
     spare = height - len(lines) - 1
     if shown and spare >= LEAST and fills_room(picture):

@@ -86,8 +86,8 @@ class Grid:
     Attributes:
         levels: [bands, columns] 0 for calm to `LEVELS - 1`, `MISSING` where nothing is known.
         at: [columns] where in the heat's steps each column begins; neighbours may show the same steps.
-        stride: steps that share a column, at most.
-        least: steps that share a column, at least; of the first one not.
+        stride: the most steps that share a column.
+        least: the fewest steps that share a column, except the first one.
         steps: [columns] the first step of each column.
         newest: the last step of the last column.
     """

@@ -29,7 +29,7 @@ from ddpmon.tui.view_state import ViewState
 
 TALLEST = 3  # lines a rank, where there is room
 FEW_LINES = 12  # that a map of a few ranks takes at most, beside other things
-_KEPT = 64  # lines, more than a map has: most stay the same until a column is full
+_KEPT = 64  # lines, more than a map has: with four steps a cell or more most stay the same until a column is full
 WIDE = 100  # cells from which on the axis has times of day
 _LEGENDS = ((0, 1, 2, 3, 4, 5), (0, 1, 3, 5), (0, 1, 5))  # the levels named: all, or fewer
 _TITLE_FRAME = 6  # cells of a title line beside its name and its legend

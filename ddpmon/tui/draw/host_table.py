@@ -338,7 +338,8 @@ class _Page:
         ranks = self.snapshot.ranks
         if ranks is None or node.node not in self.silent or (finding is not None and finding.severity != "info"):
             return []
-        silent = [rank for rank in node.ranks if silent_ranks(ranks)[rank]]
+        is_silent = silent_ranks(ranks)
+        silent = [rank for rank in node.ranks if is_silent[rank]]
         return [f"{plural(len(silent), 'rank')} silent for {age(ranks.age_s[silent].max())}"] if silent else []
 
 

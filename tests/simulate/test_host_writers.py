@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -63,9 +64,12 @@ def said(plan: Plan, seconds: int, patch: pytest.MonkeyPatch, *, hosts: bool) ->
     memory = Memory(plan, hosts=hosts)
     patch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
     patch.setattr("ddpmon.watcher.feed._TOLD_S", 0.0)  # a simulated second takes less than a real one
+    now = time.monotonic()
+    patch.setattr(time, "monotonic", lambda: now)  # on a busy machine ranks would be silent
     observer = Observer("tcp://127.0.0.1:1")
     snapshots = []
     for second in range(1, seconds + 1):
+        now += 0.05
         memory.reach(float(second))
         snapshots.append(observer.tick())
     return snapshots, memory

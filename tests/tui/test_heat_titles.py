@@ -79,3 +79,13 @@ def test_the_cursor_crosses_every_row_of_which_nothing_is_known(behind: int) -> 
     lines = text_of(heat_lines(shown, 160, 19, cursor=Cursor(2, behind)))
     assert [COLOUR.glyphs.here in line for line in lines[1:6]] == [False, False, False, False, True]
     assert "known in these steps" in lines[5]
+
+
+def test_in_ascii_what_is_not_known_does_not_look_like_a_calm_row() -> None:
+    made = snapshot(Made(ranks=8))
+    assert made.heat is not None
+    values = made.heat.values.copy()
+    values[2] = np.nan
+    shown = ViewState(replace(made, heat=replace(made.heat, values=values)), LOOKS["ascii"])
+    (row,) = (line for line in text_of(heat_lines(shown, 120, 12)) if "not known in these steps" in line)
+    assert row.split() == ["2", "not", "known", "in", "these", "steps"]

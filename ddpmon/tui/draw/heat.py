@@ -287,7 +287,8 @@ def _unknown(length: int, before: int, after: int, look: Look) -> Line:
     if dashes < 0:
         return [Segment(" " * length, look.faint)]
     said = Segment(f"{' ' * before}{NOT_KNOWN} ", look.dim)
-    return [said, Segment(look.glyphs.wait * dashes + " " * after, look.faint)]
+    filler = look.glyphs.wait if look.smooth else " "  # in ASCII a level of the map looks like that
+    return [said, Segment(filler * dashes + " " * after, look.faint)]
 
 
 @lru_cache(maxsize=_KEPT)

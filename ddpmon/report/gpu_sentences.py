@@ -180,7 +180,7 @@ def _link(m: PcieMeasures, alert: Alert) -> Words:
 def _growth(m: GpuMemoryGrowthMeasures, alert: Alert) -> Words:
     whose = f"rank {m.rank} ({clean(m.host, 60)})"
     others = f"; so do those of {format_ranks(alert.ranks[1:])}" if alert.ranks[1:] else ""
-    full = "" if m.left_s is None else f", so its GPU is full in {age(m.left_s)}"
+    full = "" if m.left_s is None else f", so its GPU is full within {age(m.left_s)}"
     return Words(
         f"the tensors of {whose} have grown by {size(m.growth_bytes)} in {m.window_s / 60:.0f} min{full}{others}",
         advice="find out what the script keeps from step to step: losses without .item() or .detach(), lists of "

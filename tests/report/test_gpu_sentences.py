@@ -213,7 +213,7 @@ MEMORY = [
     (
         "growth",
         contention("gpu_memory_growth", GROWTH, (2, 5)),
-        "the tensors of rank 2 (node0) have grown by 300 MiB in 5 min, so its GPU is full in 17 h; so do those of "
+        "the tensors of rank 2 (node0) have grown by 300 MiB in 5 min, so its GPU is full within 17 h; so do those of "
         "rank 5",
         KEEPS,
         "",

@@ -120,8 +120,8 @@ class Recorder:
 
         The last look gets the findings as they were said then, so that a jump to the end finds no older figures.
         """
-        if self._one is not None and (last := self._one.last_untold()) is not None:
-            self._transact(self._one, lambda: self._tell(*last))
+        if self._one is not None and (last := self._one.last_without_findings()) is not None:
+            self._transact(self._one, lambda: self._write_again(*last))
         with contextlib.suppress(sqlite3.Error):  # somebody reads it now: then its journal stays beside it
             self.book.execute("PRAGMA journal_mode = DELETE")
         try:
@@ -178,9 +178,9 @@ class Recorder:
         number = self.book.execute("INSERT INTO looks VALUES (?, ?, ?, ?, ?, ?)", values).lastrowid
         self.book.execute("INSERT INTO frames VALUES (?, ?)", (number, data))
         self._frame_bytes += len(data)
-        one.last = number or 0, look, one.dictionary
+        one.last_look = number or 0, look, one.dictionary
 
-    def _tell(self, number: int, look: Look, dictionary: bytes) -> None:
+    def _write_again(self, number: int, look: Look, dictionary: bytes) -> None:
         """Write a look again that has been written without its findings."""
         self.book.execute("UPDATE frames SET data = ? WHERE look = ?", (squeezed(look, dictionary), number))
         self.book.execute("UPDATE looks SET findings = 1 WHERE look = ?", (number,))
@@ -240,7 +240,7 @@ class _OneRun:
         parts: what has come in at this tick.
         chunk: the one that is written, 0 before the first. dictionary: what its looks are packed with.
         has_gap: whether looks before the next one are missing.
-        last: the look that was written last, with its number and what it was packed with.
+        last_look: the number of the look that was written last, the look, and what it was packed with.
     """
 
     def __init__(self, number: int, run: Run) -> None:
@@ -256,8 +256,8 @@ class _OneRun:
         self._left = FIRST_LOOKS
         self._told: tuple[object, ...] = ()
         self._findings: Sequence[Finding] = ()  # as they were written last
-        self._said: Sequence[Finding] = ()  # at the last look
-        self.last: tuple[int, Look, bytes] | None = None
+        self._newest_findings: Sequence[Finding] = ()  # those of the last look
+        self.last_look: tuple[int, Look, bytes] | None = None
         self._quiet = 0
 
     def mark(self) -> Mark:
@@ -308,18 +308,21 @@ class _OneRun:
 
     def _new_findings(self, tick: Tick) -> list[Finding] | None:
         """What is said now, where that is new, or has not been written for some looks."""
-        self._quiet, self._said = self._quiet + 1, tick.findings
+        self._quiet, self._newest_findings = self._quiet + 1, tick.findings
         if self._outline(tick.findings) == self._outline(self._findings) and self._quiet < _FINDINGS_EVERY:
             return None
         self._findings, self._quiet = tick.findings, 0
         return [*tick.findings]
 
-    def last_untold(self) -> tuple[int, Look, bytes] | None:
-        """The last look with its findings, its number and what it is packed with; None where it has been told so."""
-        if self.last is None or self.last[1].findings is not None or self._said == self._findings:
+    def last_without_findings(self) -> tuple[int, Look, bytes] | None:
+        """The last look's number, the look with its findings, and what it was packed with.
+
+        None if the look was written with its findings, or if they are those that were written before it.
+        """
+        if self.last_look is None or self.last_look[1].findings is not None or self._newest_findings == self._findings:
             return None
-        number, look, dictionary = self.last
-        return number, replace(look, findings=[*self._said]), dictionary
+        number, look, dictionary = self.last_look
+        return number, replace(look, findings=[*self._newest_findings]), dictionary
 
     @staticmethod
     def _outline(findings: Sequence[Finding]) -> list[tuple[object, ...]]:

@@ -15,7 +15,7 @@ from ddpmon.report.verdicts import firing, is_restart, until_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Finding, Floats, Ints, RankDetail, Snapshot
 from ddpmon.tui.draw.header import finding_style
-from ddpmon.tui.draw.panel import Sign, title
+from ddpmon.tui.draw.panel import StyledGlyph, title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
 from ddpmon.tui.draw.zoom import Span, record_span, shared_axis, steps_in
 from ddpmon.tui.lines import Line, fit, fit_all, joined
@@ -119,7 +119,7 @@ class RankPlots:
     look: Look
     figures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     since: int | None = None
-    sign: Sign | None = None
+    sign: StyledGlyph | None = None
     zoom: int = 0
     record: Span | None = None
     until: str = ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.segment import Segment
-from rich.style import Style
 
 from ddpmon.format import figure, size
 from ddpmon.machine import GpuProcess, HostProcess, Process
@@ -16,7 +15,7 @@ from ddpmon.run.process_roles import ProcessRoles, owner_of
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.gpu_table import told_style
 from ddpmon.tui.draw.header import finding_style
-from ddpmon.tui.draw.panel import paragraph, title
+from ddpmon.tui.draw.panel import StyledGlyph, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.lines import Line, cut, fit, left
 from ddpmon.tui.theme import Look
@@ -24,7 +23,6 @@ from ddpmon.tui.theme import Look
 MOST = 12  # of the users of CPU
 WHO, USER = 14, 10
 STRANGER, UNCLEAR = "foreign", "hidden"
-Sign = tuple[str, Style]
 
 
 def gpu_process_lines(
@@ -62,13 +60,15 @@ def _unlisted(states: Sequence[GpuState], width: int, look: Look) -> list[Line]:
     return lines
 
 
-def _sign(process: Process, named: Mapping[int, Finding], look: Look) -> Sign:
+def _sign(process: Process, named: Mapping[int, Finding], look: Look) -> StyledGlyph:
     """How a foreign process is marked: as the worst finding that names it, else as something that stands out."""
     finding = named.get(process.pid)
     return (look.glyphs.mark, look.accent) if finding is None else finding_style(finding, look)
 
 
-def _on_gpu(state: GpuState, on: GpuProcess, sign: Sign | None, ours: ProcessRoles, width: int, look: Look) -> Line:
+def _on_gpu(
+    state: GpuState, on: GpuProcess, sign: StyledGlyph | None, ours: ProcessRoles, width: int, look: Look
+) -> Line:
     who = whose(on.process, ours)
     known = who or (STRANGER if sign else UNCLEAR if state.hidden else on.kind)
     figures = (figure(on.memory / 2**30) if on.memory is not None else look.unknown, _whole(on.sm_pct, look))
@@ -80,7 +80,7 @@ def _whole(value: float | None, look: Look) -> str:
 
 
 def _row(
-    first: str, who: str, sign: Sign | None, process: Process, figures: tuple[str, str], width: int, look: Look
+    first: str, who: str, sign: StyledGlyph | None, process: Process, figures: tuple[str, str], width: int, look: Look
 ) -> Line:
     """One process, with a sign if it stands out; foreign words are cleaned and cut."""
     ours = who.startswith("rank")

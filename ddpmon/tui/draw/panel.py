@@ -17,9 +17,9 @@ HEAVY, HALF, LIGHT = "━", "╸", "─"
 APART = 2  # cells between two labels of an axis at least
 BEHIND = 10  # cells behind the mark of a trouble without the time of day of another step. Chosen: more than a time has
 TITLES = ("─ ", "- ")  # what a title line begins with
-_OF_WHAT = " of the run's time"
+_OF_THE_TIME = " of the run's time"
 Keys = Sequence[tuple[str, str]]
-Sign = tuple[str, Style]
+StyledGlyph = tuple[str, Style]
 Mark = tuple[int, str, Style | None]  # a label of an axis: its column, its words, and its style where it stands out
 
 
@@ -66,7 +66,7 @@ def paragraph(text: str, glyph: str, style: Style, width: int, look: Look) -> li
 
 def sentence_rows(text: str, width: int) -> list[str]:
     """A sentence broken into lines; what a cost is a share of is left out where that saves a line."""
-    whole, brief = wrap(text, width), wrap(text.replace(_OF_WHAT, ""), width)
+    whole, brief = wrap(text, width), wrap(text.replace(_OF_THE_TIME, ""), width)
     return brief if len(brief) < len(whole) else whole
 
 
@@ -76,7 +76,7 @@ def no_match(what: str, width: int, look: Look) -> list[Line]:
 
 
 def beginning(
-    first: Sequence[str], onsets: Sequence[tuple[int, str]], width: int, look: Look, sign: Sign | None = None
+    first: Sequence[str], onsets: Sequence[tuple[int, str]], width: int, look: Look, sign: StyledGlyph | None = None
 ) -> list[Mark]:
     """Labels of an axis: its first step, and where troubles began: `step 133 · ▲ since 60`, `▲ 812`, `812 ▲`.
 

@@ -136,7 +136,7 @@ def _fitting(rows: list[Row], room: int, who: Sequence[int], findings: Sequence[
 def table_size(snapshot: Snapshot, who: Sequence[int], findings: Sequence[Finding]) -> tuple[int, int]:
     """Cells and lines that marked ranks take where there is room for all of them and all their figures."""
     found = compare(snapshot, who)
-    cells = sum(_wanted(snapshot, found, who, findings)) * len(who) + len(_others_words(found, OTHERS_MOST))
+    cells = _wanted(snapshot, found, who, findings).cell * len(who) + len(_others_words(found, OTHERS_MOST))
     said = _loud(who, findings)
     return max(NAME + cells + 1, SAID_LEAST if said else 0), HEADS + len(found.rows) + len(said)
 
@@ -149,15 +149,15 @@ class Widths(NamedTuple):
 
     @property
     def cell(self) -> int:
-        """All of them."""
+        """Of both together."""
         return self.value + self.more
 
 
 def _wanted(snapshot: Snapshot, found: Comparison, who: Sequence[int], findings: Sequence[Finding]) -> Widths:
     """What the ranks' names, hosts and figures need; all ranks get the same."""
     cells = ((row, place, blaming(row, rank, findings)) for row in found.rows for place, rank in enumerate(who))
-    apart = [_apart(*cell, MORE) for cell in cells]
-    more = MORE if max(map(len, apart), default=0) >= MORE_LEAST else MORE_LEAST
+    differences = [_difference_within(*cell, MORE) for cell in cells]
+    more = MORE if max(map(len, differences), default=0) >= MORE_LEAST else MORE_LEAST
     values = [row.words(value) for row in found.rows for value in row.own if math.isfinite(value)]
     value = GAP + max(len(text) for text in [*(f"rank {rank}" for rank in who), *values]) + SIGN
     hosts = () if snapshot.ranks is None else (snapshot.ranks.host[rank] for rank in who)
@@ -165,7 +165,7 @@ def _wanted(snapshot: Snapshot, found: Comparison, who: Sequence[int], findings:
     return Widths(max(value, longest - more), more)
 
 
-def _apart(row: Row, place: int, finding: Finding | None, cells: int) -> str:
+def _difference_within(row: Row, place: int, finding: Finding | None, cells: int) -> str:
     """What stands under `diff` in so many cells: how often the rank is late, else by how much it exceeds the first.
 
     Empty of the first one, and where they differ in steps.
@@ -270,13 +270,13 @@ def _one(row: Row, place: int, widths: Widths, look: Look, finding: Finding | No
     """One rank's figure with its sign, and where there is room by how much it exceeds the first one's."""
     style, sign = _tone(row, place, look, finding)
     room, is_rare = widths.more, bool(now_and_then_words(finding, 0))
-    apart = look.clean(_apart(row, place, finding, room)) or (look.unknown if place else "")
+    difference = look.clean(_difference_within(row, place, finding, room)) or (look.unknown if place else "")
     return [
         Segment(
             f"{row.words(row.own[place], look.unknown):>{widths.value - SIGN}}", _own_tone(row, place, look, finding)
         ),
         Segment(f" {sign or ' '}", style),
-        Segment(f"{apart if room else '':>{room}}", style if is_rare else look.dim),
+        Segment(f"{difference if room else '':>{room}}", style if is_rare else look.dim),
     ]
 
 

@@ -16,7 +16,7 @@ from ddpmon.format import count
 from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.beyond import axis_end, beyond_words, with_signs
 from ddpmon.tui.draw.decimation import GAP, Edges, edge_in_columns, in_columns, one_a_column, steps_a_column
-from ddpmon.tui.draw.panel import Sign, axis, beginning, title
+from ddpmon.tui.draw.panel import StyledGlyph, axis, beginning, title
 from ddpmon.tui.draw.scale import Scale, label, ticked
 from ddpmon.tui.draw.zoom import Span, in_sight, span_words, steps_in, with_span
 from ddpmon.tui.lines import Line, fit_all
@@ -109,7 +109,7 @@ class Curve:
     floor: float | None = None
     ceiling: float | None = None
     onsets: tuple[int, ...] = ()
-    sign: Sign | None = None
+    sign: StyledGlyph | None = None
     times: tuple[tuple[int, str], ...] = ()
     is_filled: bool = False
     is_cut: bool = False

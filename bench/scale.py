@@ -169,7 +169,7 @@ def _measure(ranks: int, options: argparse.Namespace, redis: tuple[str, psutil.P
         account = run.stdout.read().strip().splitlines()[-1]
     _print(ranks, said, alone, account, more=bool(options.writer_life))
     for view, (share, kb_s, mb) in said["views"].items():
-        memory = f"{median(mb):4.0f} MB, at most {max(mb):.0f}"
+        memory = f"{median(mb):4.0f} MiB, at most {max(mb):.0f}"
         print(f"       {view:<10}{share:5.1f} % of a core, {kb_s:5.1f} kB/s, {memory}", flush=True)
 
 
@@ -222,7 +222,7 @@ def _watched(url: str, seconds: float, host: psutil.Process, *, views: bool) -> 
 
 
 def _views(screen: int, process: psutil.Process, seconds: float) -> dict[str, tuple[float, float, list[float]]]:
-    """Of each view percent of a core, of the whole process, kB a second to the terminal, and resident MB over time."""
+    """The whole process in each view: percent of a core, kB a second to the terminal, and resident MiB over time."""
     found = {}
     for view, (keys, _) in VIEWS.items():
         os.write(screen, keys.encode())

@@ -87,7 +87,7 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
     """Figures of the whole job over its last 20 finished steps (docs/design.md "Formulas")."""
     steps = run.finished_steps(RECENT, alive)
     recent = run.finished.job(steps, alive, run.restarts)
-    counted, mean_ms, away = run.ranks_left(), recent.mean_ms, bool(run.out_of_step().any())
+    counted, mean_ms = run.ranks_left(), recent.mean_ms
     share = share_taken(int(alive.sum()), counted)
     samples, tokens = recent.samples / share, recent.tokens / share
     own = {name: _first_known(run.latest.column(name)) for name in ("job_step", "job_total", "eta_s")}
@@ -95,7 +95,7 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
         step_ms=known(recent.step_ms),
         throughput=known((1.0 if math.isnan(recent.samples) else samples) / mean_ms * 1e3) if mean_ms > 0 else None,
         throughput_unit="steps/s" if math.isnan(recent.samples) else "samples/s",
-        throughput_ranks=(counted if counted > 0 else round(run.rank_count * run.share_counted())) if away else None,
+        throughput_ranks=_throughput_ranks(run, counted),
         loss=known(recent.loss),
         sync_efficiency=known(recent.efficiency),
         lost_to_waiting_pct=known(100 * recent.waiting),
@@ -123,6 +123,13 @@ def _waited_for(findings: Sequence[Finding]) -> tuple[int, ...]:
     naming = [finding for finding in firing(findings) if KINDS[finding.kind].waited_for and finding.ranks]
     holding_up = [finding for finding in naming if stops_job(finding)]
     return tuple(dict.fromkeys(rank for finding in holding_up or naming for rank in finding.ranks))
+
+
+def _throughput_ranks(run: Run, left: int) -> int | None:
+    """How many ranks the throughput is of, where others are at other steps; once nobody is `left`, those that were."""
+    if not run.out_of_step().any():
+        return None
+    return left if left > 0 else round(run.rank_count * run.share_counted())
 
 
 def _busbw(run: Run, transfer_ms: float) -> float:

@@ -248,7 +248,7 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
 
 
 def _still_runs(rank: int, host: str, pid: int, *, alone: bool) -> tuple[str, ShellCommand]:
-    """How to see whether the process of a silent rank is still there; it may be the only one that is silent."""
+    """How to see whether the process of a silent rank is still there; `alone`: no other rank is silent."""
     command = on_host(host, f"ps -p {pid}", "rank", lead=": ")
     return f"see whether {'it' if alone else f'rank {rank}'} still runs", command
 

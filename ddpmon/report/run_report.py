@@ -142,7 +142,7 @@ def _as_one(events: Sequence[Event], report: RunReport) -> Event:
 
 
 def _hours(event: Event, report: RunReport) -> float:
-    """What a trouble has cost over all ranks: of one without a finding from its onset until it was said last."""
+    """What a trouble has cost over all ranks; without a finding from its onset to when it was said last."""
     began = event.first_at if event.began_at is None else event.began_at
     if event.hours is not None or began is None or event.last_at is None:
         return event.hours or 0.0

@@ -297,11 +297,12 @@ def _spread_sentence(snapshot: Snapshot, ranks: Ranks, world_size: int) -> str:
     if spread > CALM.uneven_pct:
         return f"no single rank is late so far; the work of {who} differs by up to {spread:.0f} %"
     even = f"{who} within {max(math.ceil(spread), 1)} % of their median work"
-    apart = max(others - silent - len(restarted_alone(snapshot.findings)), 0)
+    out_of_step = max(others - silent - len(restarted_alone(snapshot.findings)), 0)
     missing = [f"{silent:,} {'is' if silent == 1 else 'are'} silent"] if silent else []
-    missing += [f"{apart:,} cannot be compared"] if apart else []
-    said = "; ".join([even, *filter(None, [", ".join(missing)])])
-    return f"{_HEALTHY}{even}" if not others else said
+    missing += [f"{out_of_step:,} cannot be compared"] if out_of_step else []
+    if not others:
+        return f"{_HEALTHY}{even}"
+    return f"{even}; {', '.join(missing)}" if missing else even
 
 
 def _restart_words(snapshot: Snapshot) -> str:

@@ -1,4 +1,4 @@
-"""While no step finishes, what is told of a rank's steps says with which step it ends."""
+"""While the run stands still, plots and tables of a rank's steps say with which step they end."""
 
 from __future__ import annotations
 

@@ -154,6 +154,6 @@ def named_ranks(bands: Bands, picture: ViewState) -> NDArray[np.int64]:
 
 
 def naming_worth(named: Ints, picture: ViewState) -> Ints:
-    """[as `named`] after whom a row of several is called, the worthiest: late ranks first, which its cells show."""
+    """[world] how much each rank is worth to give a row of several its name: late ranks most, whose cells it shows."""
     late = np.isin(np.arange(len(named)), late_ranks(picture.snapshot.findings))
     return np.where(late & (named > 0), named.max(initial=0) + 1, named)

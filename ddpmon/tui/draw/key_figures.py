@@ -139,7 +139,7 @@ def _waiting(snapshot: Snapshot, job: JobView, look: Look, *, brief: bool) -> Li
 
 
 def _part_on(snapshot: Snapshot, share: float) -> str:
-    """` on` those who are late, `, mostly on` where their findings cost less, `, partly on` where that is not half.
+    """` on` where the findings on late ranks cost all that is waited, else `, mostly on` or, below half, `, partly on`.
 
     The rest is waiting by chance.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -21,6 +20,7 @@ from ddpmon.store.base import RUNS_KEY, host_key, node_key, rank_key, run_key
 from ddpmon.store.signed import CheckedStore, Checks
 from ddpmon.watcher import link
 from ddpmon.watcher.observer import Observer
+from tests.simulate.own_clock import OwnClock
 
 RUN = "simulated"
 
@@ -64,12 +64,10 @@ def said(plan: Plan, seconds: int, patch: pytest.MonkeyPatch, *, hosts: bool) ->
     memory = Memory(plan, hosts=hosts)
     patch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
     patch.setattr("ddpmon.watcher.feed._TOLD_S", 0.0)  # a simulated second takes less than a real one
-    now = time.monotonic()
-    patch.setattr(time, "monotonic", lambda: now)  # on a busy machine ranks would be silent
-    observer = Observer("tcp://127.0.0.1:1")
+    observer, clock = Observer("tcp://127.0.0.1:1"), OwnClock(patch)
     snapshots = []
     for second in range(1, seconds + 1):
-        now += 0.05
+        clock.pass_second()
         memory.reach(float(second))
         snapshots.append(observer.tick())
     return snapshots, memory

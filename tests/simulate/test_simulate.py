@@ -26,6 +26,7 @@ from ddpmon.store.base import RUNS_KEY, history_key, node_key, rank_key, run_key
 from ddpmon.store.signed import CheckedStore, Checks
 from ddpmon.watcher import link
 from ddpmon.watcher.observer import Observer
+from tests.simulate.own_clock import OwnClock
 
 RUN = "simulated-test"
 
@@ -64,8 +65,9 @@ def seen(plan: Plan, seconds: int, patch: pytest.MonkeyPatch) -> Snapshot:
     """The last picture of a watcher that looks once a simulated second."""
     memory = Memory(plan)
     patch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
-    observer = Observer("tcp://127.0.0.1:1")
+    observer, clock = Observer("tcp://127.0.0.1:1"), OwnClock(patch)
     for second in range(1, seconds + 1):
+        clock.pass_second()
         memory.reach(float(second))
         snapshot = observer.tick()
     assert snapshot.notices == ()
@@ -131,8 +133,9 @@ def test_ranks_that_restart_twice_have_restarted_at_the_second_step(monkeypatch:
     steps = []
     memory = Memory(Plan(16, 2, "mixed"))
     monkeypatch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
-    observer = Observer("tcp://127.0.0.1:1")
+    observer, clock = Observer("tcp://127.0.0.1:1"), OwnClock(monkeypatch)
     for second in range(1, 90):
+        clock.pass_second()
         memory.reach(float(second))
         told = [each for each in observer.tick().findings if "restarted_alone" in each.evidence]
         steps += [each.since_step for each in told if each.since_step is not None]
@@ -147,8 +150,9 @@ def test_the_throughput_of_a_run_that_is_over_names_the_ranks_that_it_is_of(
     """All had finished, or all but those at other steps, so that `status` spoke of samples/s of 0 or of 8 ranks."""
     memory = Memory(Plan(32, 4, "churn", step_ms=200.0))
     monkeypatch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
-    observer = Observer("tcp://127.0.0.1:1")
+    observer, clock = Observer("tcp://127.0.0.1:1"), OwnClock(monkeypatch)
     for second in range(1, 41):
+        clock.pass_second()
         memory.reach(float(second))
         running = observer.tick()
     assert running.ranks is not None
@@ -164,8 +168,9 @@ def test_who_attaches_after_ranks_came_back_sees_what_a_watcher_of_the_whole_run
     plan = Plan(32, 4, "mixed", step_ms=200.0)
     memory = Memory(plan)
     monkeypatch.setattr(link, "connect", lambda *_target, **_checks: CheckedStore(memory, Checks(None)))
-    early = Observer("tcp://127.0.0.1:1")
+    early, clock = Observer("tcp://127.0.0.1:1"), OwnClock(monkeypatch)
     for second in range(1, 59):
+        clock.pass_second()
         memory.reach(float(second))
         memory.remember(float(second))
         whole = verdicts(early.tick())

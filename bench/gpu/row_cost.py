@@ -1,9 +1,12 @@
 """Row 7: what a mark and a step cost the training thread.
 
-The parts of a mark are timed alone, in bunches so short that no launch queue fills. Then blocks of steps are trained in
-turns, without ddpmon and with it, each after a second of settling: what a block took above the one before it, median
-and quartiles, for a model of tiny kernels (the host sets the pace: all that ddpmon costs shows) and a larger one. On a
-GPU 2 minutes.
+The parts of a mark are timed alone, in bunches so short that no launch queue fills. Then two models that are alike take
+turns of ten steps, of which ddpmon watches one: what a turn took above the other's beside it, median and quartiles over
+hundreds of pairs, for a model of tiny kernels (the host sets the pace: all that ddpmon costs shows) and a larger one.
+Turns are that short because the speed of a host wanders: blocks of half a second differ by ten times what is looked
+for. Two models of which none is watched are paired in the same way first: what they differ by is what this cannot tell.
+The publisher's thread works beside both models, so that what it takes of the interpreter is measured by itself: turns
+of the other model while ddpmon is attached, above such turns without it. On a GPU 3 minutes.
 
     python bench/gpu/row_cost.py [--rehearse]
 """
@@ -28,7 +31,9 @@ from ddpmon.probe.loss import LossReader
 
 _BUDGET_US = 30.0  # of a step, on the training thread
 _BUNCH, _BUNCHES = 100, 100
-_PAIRS, _SETTLE_S = 10, 1.0
+_TURN = 10  # steps
+_ROUNDS, _REHEARSED_ROUNDS = 12, 2
+_BLANK_S, _ATTACHED_S, _SETTLE_S = 1.0, 3.0, 0.5  # of a round
 _SIZES = {"tiny kernels": (64, 20, 16), "large kernels": (4096, 8, 4096)}  # width, layers, batch
 _REHEARSED = {"tiny kernels": (16, 2, 4), "larger kernels": (64, 4, 16)}
 
@@ -71,57 +76,82 @@ def parts(figures: Figures, device: Device) -> float:
     return found["a mark"]
 
 
-class Blocks:
-    """Blocks of steps of one model."""
+class Trained:
+    """A model that is trained in turns of a few steps."""
 
     def __init__(self, device: Device, width: int, layers: int, batch: int) -> None:
         self._device = device
         torch.manual_seed(0)
         net = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers))).to(device.at)
-        self._ddp = DistributedDataParallel(net, device_ids=device.ids)
-        self._optimizer = torch.optim.SGD(self._ddp.parameters(), lr=1e-6, foreach=True)
+        self.ddp = DistributedDataParallel(net, device_ids=device.ids)
+        self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=1e-6, foreach=True)
         self._x = torch.randn(batch, width, device=device.at)
-        self._monitor: ddpmon.Monitor | None = None
-        self.own_us: list[float] = []
-        self._train_for(_SETTLE_S)
-        self._steps = max(20, int(0.5e6 / self._block(20)))
+        self.monitor: ddpmon.Monitor | None = None
 
-    def pair_us(self) -> tuple[float, float]:
-        """Microseconds of a step in a block without ddpmon, and in one with it."""
-        without = self._settled_block()
-        self._monitor = ddpmon.attach(self._ddp, name="cost")
-        own, with_it = self._monitor.cost_ns, self._settled_block()
-        self.own_us.append((self._monitor.cost_ns - own) / 1e3 / max(1, self._trained))
-        self._monitor.detach()
-        self._monitor = None
-        return without, with_it
-
-    def _settled_block(self) -> float:
-        self._trained = 0
-        self._train_for(_SETTLE_S)
-        return self._block(self._steps)
-
-    def _train_for(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            self._block(10)
-
-    def _block(self, steps: int) -> float:
-        self._device.finish()
+    def turn_us(self) -> float:
+        """Microseconds of a step in a turn that begins and ends with an idle device."""
         began = time.perf_counter_ns()
-        for _ in range(steps):
-            self._step()
+        for _ in range(_TURN):
+            loss = self.ddp(self._x).square().mean()
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            if self.monitor is not None:
+                self.monitor.log(loss=loss.detach(), samples=len(self._x))
         self._device.finish()
-        self._trained = getattr(self, "_trained", 0) + steps
-        return (time.perf_counter_ns() - began) / 1e3 / steps
+        return (time.perf_counter_ns() - began) / 1e3 / _TURN
 
-    def _step(self) -> None:
-        loss = self._ddp(self._x).square().mean()
-        loss.backward()
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        if self._monitor is not None:
-            self._monitor.log(loss=loss.detach(), samples=len(self._x))
+
+class Pair:
+    """Two models that are alike.
+
+    Attributes:
+        alike: microseconds by which a step of the second differs from the first's beside it while none is watched.
+        more: while ddpmon watches the second.
+        beside: by which a step of the first is longer while ddpmon watches the second, a round each.
+        usual: microseconds of a step without ddpmon, a turn each.
+        own: the probe's own account of a step, a round each.
+    """
+
+    def __init__(self, device: Device, shape: tuple[int, int, int]) -> None:
+        self._first, self._second = Trained(device, *shape), Trained(device, *shape)
+        self.alike: list[float] = []
+        self.more: list[float] = []
+        self.beside: list[float] = []
+        self.usual: list[float] = []
+        self.own: list[float] = []
+        self._turns(_SETTLE_S, [])
+
+    def round(self) -> None:
+        """Turns without ddpmon, and then with it."""
+        without = self._turns(_BLANK_S, self.alike)
+        self.usual += without
+        watched = self._second
+        monitor = watched.monitor = ddpmon.attach(watched.ddp, name="cost", optimizer=watched.optimizer)
+        self._turns(_SETTLE_S, [])
+        own, steps = monitor.cost_ns, monitor.steps
+        beside = self._turns(_ATTACHED_S, self.more)
+        self.own.append((monitor.cost_ns - own) / 1e3 / max(1, monitor.steps - steps))
+        monitor.detach()
+        watched.monitor = None
+        self.beside.append(statistics.median(beside) - statistics.median(without))
+
+    def _turns(self, seconds: float, differences: list[float]) -> list[float]:
+        """Take turns for so long, one after the other first; returns the first model's."""
+        of_first, until, second_begins = [], time.monotonic() + seconds, False
+        while time.monotonic() < until:
+            order = (self._second, self._first) if second_begins else (self._first, self._second)
+            took = {model: model.turn_us() for model in order}
+            of_first.append(took[self._first])
+            differences.append(took[self._second] - took[self._first])
+            second_begins = not second_begins
+        return of_first
+
+
+def spread(values: list[float]) -> tuple[float, str]:
+    """The median, and it with quartiles as text."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    return middle, f"{middle:+.1f} [{low:.1f} .. {high:.1f}]"
 
 
 def measure(figures: Figures, rehearse: bool) -> None:
@@ -131,14 +161,14 @@ def measure(figures: Figures, rehearse: bool) -> None:
     mark_us = parts(figures, device)
     worst, said = 0.0, [f"a mark {mark_us:.1f} µs"]
     for size, shape in (_REHEARSED if rehearse else _SIZES).items():
-        blocks = Blocks(device, *shape)
-        pairs = [blocks.pair_us() for _ in range(2 if rehearse else _PAIRS)]
-        low, more, high = statistics.quantiles((with_it - without for without, with_it in pairs), n=4)
-        usual = statistics.median(without for without, _ in pairs)
-        figures.put({f"{size}: step µs": usual, f"{size}: more µs": more})
-        figures.put({f"{size}: quartiles": f"{low:.1f}..{high:.1f}"})
-        figures.put({f"{size}: own account µs": statistics.median(blocks.own_us)})
-        said.append(f"{size}: +{more:.1f} µs [{low:.1f} .. {high:.1f}] on a step of {usual:.0f} µs")
+        pair = Pair(device, shape)
+        for _ in range(_REHEARSED_ROUNDS if rehearse else _ROUNDS):
+            pair.round()
+        usual = statistics.median(pair.usual)
+        (more, shown), (_, alike), (beside, shown_beside) = map(spread, (pair.more, pair.alike, pair.beside))
+        figures.put({f"{size}: step µs": usual, f"{size}: more µs": more, f"{size}: beside µs": beside})
+        figures.put({f"{size}: pairs": len(pair.more), f"{size}: own account µs": statistics.median(pair.own)})
+        said.append(f"{size}: {shown} µs on a step of {usual:.0f} µs, unwatched {alike}, beside {shown_beside}")
         worst = max(worst, more)
     figures.say("; ".join(said))
     figures.conclude(worst <= _BUDGET_US, f"a step takes {worst:.1f} µs more; the budget is {_BUDGET_US:.0f} µs")

@@ -157,14 +157,14 @@ def _timed(
             return original(*args, **kwargs)
         busy.on = True
         begins, ends = ("reduce", "reduced") if is_steps_own else ("barrier", "barriered")
-        recorder.charge(recorder.mark_as, begins)
+        recorder.time_hook(recorder.mark_as, begins)
         result: Any = None
         try:
             result = original(*args, **kwargs)
         finally:
             busy.on = False
             # An asynchronous call returns a Work and did not block.
-            recorder.charge(_ends, recorder, ends, stands_for if waits or result is None else 0)
+            recorder.time_hook(_ends, recorder, ends, stands_for if waits or result is None else 0)
         return result
 
     return collective

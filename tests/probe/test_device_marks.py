@@ -363,16 +363,24 @@ def test_steps_lost_one_after_another_keep_a_bounded_number_of_marks() -> None:
     assert len(record.marks()) < 5 * MAX_SPANS
 
 
-@pytest.mark.parametrize(("on_device", "cost_us"), [(True, 2 * 3 * 2.0), (False, 2 * (3 * 2.0 + 500.0))])
+@pytest.mark.parametrize(
+    ("on_device", "waits", "cost_us"),
+    [
+        (True, lambda mark: mark % 3 == mark // 3 % 3, 2 * 3 * 2.0),
+        (True, lambda mark: mark > 30, 2 * 3 * 2.0),
+        (False, lambda mark: mark % 3 == mark // 3 % 3, 2 * (3 * 2.0 + 500.0)),
+    ],
+    ids=["another mark each time", "every mark once the queue is full", "on the host, where nothing is waited for"],
+)
 def test_what_a_hook_waits_for_a_full_launch_queue_is_not_what_it_costs(
-    monkeypatch: pytest.MonkeyPatch, on_device: bool, cost_us: float
+    monkeypatch: pytest.MonkeyPatch, on_device: bool, waits: Callable[[int], bool], cost_us: float
 ) -> None:
-    """Three marks a step of 2 us; one of them, another one each time, waits for its device for 500 us more."""
+    """Three marks a step of 2 us; those that wait for their device take 500 us more."""
     now, marks = [0], [0]
 
     def mark() -> int:
         marks[0] += 1
-        now[0] += 502_000 if marks[0] % 3 == marks[0] // 3 % 3 else 2_000
+        now[0] += 502_000 if waits(marks[0]) else 2_000
         return now[0]
 
     clock: Any = CpuClock()
@@ -382,7 +390,7 @@ def test_what_a_hook_waits_for_a_full_launch_queue_is_not_what_it_costs(
     log = recorder_of(clock)
     for _ in range(600):
         log.forward_begins(True)
-        log.forward_begins(True)
+        log.time_hook(log.mark_as, "arrived")
         log.synced()
         if log.last_step == 300:
             since = log.cost_ns

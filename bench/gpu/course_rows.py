@@ -87,7 +87,7 @@ ROWS = (
         240.0,
         "µs of a mark and its parts; a step with and without ddpmon, in turns",
         "a step takes at most 30 µs more",
-        "more, as the median of 10 pairs, at either size",
+        "more, as the median of all pairs, at either size",
         "all of it, with the host's marks",
     ),
     Row(

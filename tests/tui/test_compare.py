@@ -322,3 +322,15 @@ def test_a_plot_of_the_run_stands_once_beside_and_below_ranks_whose_lateness_is_
             assert watched.text().count(f"─ {name}") == 1, name
 
     watch(Fixed(away), act, (200, 60))
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_the_late_one_of_the_compared_ranks_has_its_sign_also_where_no_other_rank_is_left(ranks: int) -> None:
+    """Of four ranks that were all compared none had a mark: there were no others that it was late against."""
+    made = snapshot(Made(ranks=ranks, straggler=1))
+    who = [0, 1, 2, 3][:ranks]
+    lines = text_of(marked_lines(made, who, 120, 24, ASCII, made.findings))
+    assert re.findall(r"rank (\d) !", lines[0]) == ["1"]
+    rows = {line.split()[0]: line for line in lines[2:] if line.strip()}
+    assert rows["input"].index("!") == lines[0].index("!"), "on what the finding blames"
+    assert all("!" not in rows[name] for name in ("forward", "backward", "optimizer", "other"))

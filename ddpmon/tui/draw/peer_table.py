@@ -20,10 +20,11 @@ from ddpmon.report.peers import (
     difference_words,
     now_and_then_words,
 )
-from ddpmon.report.verdicts import is_restart, restarted_alone, until_words
+from ddpmon.report.verdicts import is_restart, marked_ranks, restarted_alone, until_words
 from ddpmon.report.wording import last_steps
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.draw.findings import one_line
+from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line, clip, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
@@ -69,7 +70,7 @@ def peer_lines(
     name = next((cells for cells in NAMES if width >= cells + 3 * NUMBER_LEAST + 2), NAMES[-1])
     number = min(NUMBER, max((width - name - 2) // 3, NUMBER_LEAST))
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
-    lines = [_heading(_over(snapshot, rank, name), heading, name, width, look)]
+    lines = [_heading(_over(snapshot, rank, name), [Segment(heading, look.dim)], name, width, look)]
     for row in rows:
         finding = blaming(row, rank, findings)
         style, sign = _tone(row, 0, look, finding)
@@ -84,8 +85,8 @@ def peer_lines(
     return lines
 
 
-def _heading(name: str, heading: str, cells: int, width: int, look: Look) -> Line:
-    return fit([*title(name, "", cells - 1, look), Segment(f" {heading}", look.dim)], width)
+def _heading(name: str, heading: Line, cells: int, width: int, look: Look) -> Line:
+    return fit([*title(name, "", cells - 1, look), Segment(" ", look.dim), *heading], width)
 
 
 def _over(snapshot: Snapshot, rank: int, cells: int) -> str:
@@ -114,7 +115,9 @@ def blaming(row: Row, rank: int, findings: Sequence[Finding]) -> Finding | None:
 
 def _tone(row: Row, place: int, look: Look, finding: Finding | None) -> tuple[Style, str]:
     """The accent, and a sign, for what a finding blames, unless it is noise, and for what is worse than elsewhere."""
-    blamed = finding is not None and (row.difference(place) > row.noise or bool(now_and_then_words(finding, 0)))
+    alone = math.isnan(row.others) and row.compared[place] and math.isfinite(row.own[place])
+    late = alone or row.difference(place) > row.noise or bool(now_and_then_words(finding, 0))
+    blamed = finding is not None and late
     return (look.accent, look.glyphs.mark) if blamed or row.is_worse(place) else (look.text, "")
 
 
@@ -211,7 +214,7 @@ def marked_lines(
     name = NAME if NAME + NUMBER + 1 + len(who) * CELL_LEAST <= width else NAME_LEAST
     widths = _widths(_wanted(snapshot, found, who, findings), len(shown), width - name - NUMBER - 1)
     many = _others_words(found, width - name - 1 - len(shown) * widths.cell)
-    heading = f"{_rank_names(shown, widths, findings, look)}{'others':>{len(many)}}"
+    heading = [*_rank_names(shown, widths, findings, look), Segment(f"{'others':>{len(many)}}", look.dim)]
     lines = [_heading("compare", heading, name, width, look)]
     lines.append([*_hosts(snapshot, shown, name, widths, look), Segment(many, look.dim)])
     most = max(height - HEADS - FIGURES_LEAST, 0)
@@ -240,15 +243,19 @@ def _others_words(found: Comparison, room: int) -> str:
     return f" {long}" if len(long) < room else f"{short:>{NUMBER}}"
 
 
-def _rank_names(who: Sequence[int], widths: Widths, findings: Sequence[Finding], look: Look) -> str:
-    """The ranks over their figures, with the sign of one that restarted alone, and a heading over the differences."""
-    more, alone = widths.more, restarted_alone(findings)
-    names = (
-        f"{f'rank {rank}':>{widths.value - SIGN}} {look.glyphs.restarted if rank in alone else ' '}"
-        f"{'diff' if place and more else '':>{more}}"
-        for place, rank in enumerate(who)
-    )
-    return "".join(names)
+def _rank_names(who: Sequence[int], widths: Widths, findings: Sequence[Finding], look: Look) -> Line:
+    """The ranks over their figures, each with its sign, and a heading over the differences.
+
+    The sign is that one restarted alone, else that of the worst finding that names it.
+    """
+    marked, alone = marked_ranks(findings), restarted_alone(findings)
+    line: Line = []
+    for place, rank in enumerate(who):
+        sign, style = finding_style(marked[rank], look) if rank in marked else (" ", look.dim)
+        sign, style = (look.glyphs.restarted, look.accent) if rank in alone else (sign, style)
+        line += [Segment(f"{f'rank {rank}':>{widths.value - SIGN}} ", look.dim), Segment(sign, style)]
+        line.append(Segment(f"{'diff' if place and widths.more else '':>{widths.more}}", look.dim))
+    return line
 
 
 def _missing(ranks: int, figures: int, width: int) -> list[str]:

@@ -12,6 +12,7 @@ from ddpmon.tui.screens.findings_screen import FindingsScreen
 from ddpmon.tui.screens.host_screens import HostScreen
 from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.screens.rank_screen import Plotted, RankScreen
+from ddpmon.tui.widgets.heat_map import HeatMap
 from ddpmon.tui.widgets.linked_text import LinkedText
 from ddpmon.tui.widgets.virtual_table import RankTable
 
@@ -69,6 +70,10 @@ class Links:
         """Choose a rank for all views, or with None the worst one."""
         self.chosen = self.under_cursor = rank
 
+    def hold(self, rank: int) -> None:
+        """Choose a rank for all views; the cursor of the overview's table is on it."""
+        self._overview.table.hold(rank)
+
     def choose_host(self, number: int | None) -> None:
         """Choose a host for all views: its current rank, else the one that is plotted; None: the worst rank."""
         if number is None:
@@ -81,7 +86,7 @@ class Links:
 
     def open_rank(self, rank: int) -> None:
         """Open a rank in detail; it is the chosen one in all views."""
-        self._overview.table.hold(rank)
+        self.hold(rank)
         self._app.push_screen(RankScreen(rank, self.plotted))
 
     def open_host(self, rank: int) -> None:
@@ -90,7 +95,7 @@ class Links:
         if number is None:
             self._app.bell()
         else:
-            self._overview.table.hold(rank)
+            self.hold(rank)
             self._app.push_screen(HostScreen(number))
 
     def open_finding(self, finding: Finding) -> None:
@@ -120,7 +125,7 @@ class Links:
             return None
         place = order.index(here) + rows if here in order else 0
         rank = order[max(0, min(place, len(order) - 1))]
-        self._overview.table.hold(rank)
+        self.hold(rank)
         return rank
 
     def mark(self) -> None:
@@ -150,5 +155,7 @@ class Links:
         """The rank that the screen is about, or the one under its cursor; of a screen without, None."""
         if isinstance(self._app.screen, RankScreen):
             return self._app.screen.rank
+        if isinstance(self._app.screen.focused, HeatMap):
+            return self.current
         lists = (*self._app.screen.query(RankTable), *self._app.screen.query(LinkedText))
         return next((each.rank for each in lists if each.display), None)

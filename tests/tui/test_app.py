@@ -313,8 +313,8 @@ def test_enter_on_a_node_of_the_heat_map_shows_its_ranks_alone() -> None:
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("lateness, host x step")
-        await watched.pilot.press("tab", *["down"] * 5)
-        await watched.until_shown("these ranks, or the rank")
+        await watched.pilot.press("tab")
+        await watched.until_shown("these ranks")
         await watched.pilot.press("enter")
         await watched.until_shown("8 of 128 ranks")
         assert sorted(watched.rows()) == list(range(40, 48))

@@ -11,8 +11,9 @@ import pytest
 from ddpmon.run.medians import peers
 from ddpmon.snapshot import Finding, Heat, Metric
 from ddpmon.tui.draw.bands import FRAME, GUTTER, bands_of, named_ranks, share_out
-from ddpmon.tui.draw.grid import LEVELS, METRICS, MISSING, STOPS, quantise, value_at
-from ddpmon.tui.draw.heat import Cursor, heat_lines, shown_heat
+from ddpmon.tui.draw.grid import LEVELS, METRICS, MISSING, STOPS, quantise
+from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.draw.heat_layout import Cursor, shown_heat
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import HANG, Made, snapshot
@@ -102,7 +103,7 @@ def test_of_several_ranks_a_cell_is_not_calm_where_the_late_one_is_not_known() -
         row = next(band for band in range(len(bands.starts)) if 5 in bands.ranks(band))
         assert grid.levels[row][[10, 25, 35]].tolist() == levels
         assert not np.delete(grid.levels, row, axis=0).any()
-        told = text_of(heat_lines(shown, 120, 6, cursor=Cursor(row, 41)))[0]
+        told = text_of(heat_lines(shown, 120, 6, cursor=Cursor(5, 25)))[0]
         assert ("not known" in told) is bool(findings)
 
 
@@ -277,31 +278,6 @@ def test_hosts_that_are_called_alike_up_to_a_point_have_labels_of_their_own(
     assert {len(row.rstrip()) for row in rows} == {119}, "the map ends where the others do"
     edge = max(GUTTER - 2, *map(len, labels))
     assert all(row[:edge].strip() in labels and row[edge : edge + 2].isspace() for row in rows)
-
-
-def test_the_cursor_names_rank_step_time_and_value() -> None:
-    made = snapshot(Made(straggler=5, onset=812, step=1004))
-    assert made.run is not None
-    timed = ViewState(replace(made, run=replace(made.run, step_age_s=0.0)), ASCII)
-    title = text_of(heat_lines(timed, 160, 10, cursor=Cursor(5, 0)))[0]
-    among = r", the worst of \d"
-    found = re.search(r"rank 5 . step (1,00\d) . \d\d:\d\d:\d\d . lateness \+4\d ms, 3\d % of a step", title)
-    assert found, title
-    earlier = text_of(heat_lines(timed, 160, 10, cursor=Cursor(5, 140)))
-    assert re.search(rf"rank 5 . step \d+{among} . \d\d:\d\d:\d\d . lateness ", earlier[0])
-    assert earlier[6].count(ASCII.glyphs.here) == 1
-    assert earlier[6][GUTTER + 160 - GUTTER - 2 - 140] == ASCII.glyphs.here
-
-
-def test_the_cursor_on_a_host_names_its_worst_rank() -> None:
-    work = np.full((16, 20), 100.0)
-    work[11, 7] = 180.0
-    heat = heat_of(work)
-    bands = share_out(alone(16), ["a"] * 8 + ["b"] * 8, 2, halves=False)
-    grid = quantise(heat, 20, bands)
-    found = value_at(heat, grid, bands.ranks(1), 7)
-    assert found is not None
-    assert found == pytest.approx((11, 7, 80.0, 80.0))
 
 
 @pytest.mark.parametrize("metric", list(METRICS))

@@ -6,7 +6,8 @@ import pytest
 
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.bands import bands_of
-from ddpmon.tui.draw.heat import Cursor, heat_lines
+from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.draw.heat_layout import Cursor
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
@@ -42,5 +43,6 @@ def test_under_the_cursor_a_row_is_called_after_its_own_half_of_the_line() -> No
     calm = late - 1 if late % 2 else late + 1
     line = 1 + late // 2
     assert calm // 2 == late // 2 < late, "both share a line"
-    labels = [text_of(heat_lines(shown, 120, 14, cursor=Cursor(band, 0)))[line][:7].strip() for band in (late, calm)]
+    ranks = (1020, int(bands.ranks(calm)[0]))
+    labels = [text_of(heat_lines(shown, 120, 14, cursor=Cursor(rank)))[line][:7].strip() for rank in ranks]
     assert labels == [f"n127{COLOUR.glyphs.mark}{COLOUR.glyphs.cursor}", f"{bands.labels[calm]} {COLOUR.glyphs.cursor}"]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ddpmon.tui.draw.bands import GUTTER, share_out
-from ddpmon.tui.draw.grid import quantise, value_at
-from ddpmon.tui.draw.heat import Cursor, heat_lines
+from ddpmon.tui.draw.grid import quantise
+from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.draw.heat_layout import Cursor, lay_out
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
@@ -43,10 +44,12 @@ def test_under_the_cursor_a_cell_says_how_many_steps_it_shows() -> None:
     shown = [len(heat.step[grid.steps_in(column)]) for column in range(100)]
     assert set(shown) == {1, 2}
     assert sum(shown) == 150, "none is hidden and none shown twice"
-    found = value_at(heat, grid, np.arange(2), 99)
-    assert found is not None
-    assert found[:2] == (1, 149)
-    assert found[2:] == pytest.approx((50.0, 100 * 50.0 / heat.base_ms[149]), rel=0.02)
+    layout = lay_out(made, 100 + GUTTER + 1, 4)
+    assert layout is not None
+    found = layout.cell(Cursor(1))
+    assert (found.rank, found.step) == (1, 149)
+    assert (found.value, found.percent) == pytest.approx((50.0, 100 * 50.0 / heat.base_ms[149]), rel=0.02)
     for back in range(4):
-        told = text_of(heat_lines(made, 100 + GUTTER + 1, 4, cursor=Cursor(0, back)))[0]
+        cell = layout.beside(Cursor(0), 0, -back)
+        told = text_of(heat_lines(made, 100 + GUTTER + 1, 4, cursor=cell.cursor))[0]
         assert ("the worst of 2" in told) is (shown[99 - back] == 2)

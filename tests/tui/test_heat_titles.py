@@ -11,7 +11,8 @@ import pytest
 
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.draw.grid import STOPS
-from ddpmon.tui.draw.heat import Cursor, heat_lines
+from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.draw.heat_layout import Cursor
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
@@ -68,15 +69,15 @@ def test_a_narrow_map_of_another_metric_keeps_its_name() -> None:
     assert all("wait, " in text_of(heat_lines(shown, width, 10))[0] for width in (36, 49, 80))
 
 
-@pytest.mark.parametrize("behind", [0, 100, 150])
-def test_the_cursor_crosses_every_row_of_which_nothing_is_known(behind: int) -> None:
+@pytest.mark.parametrize("step", [None, 800, 606])
+def test_the_cursor_crosses_every_row_of_which_nothing_is_known(step: int | None) -> None:
     """Such a host in a map of few hosts had two lines, one of them without a cell: the cursor ended the dashboard."""
     made = snapshot(Made(ranks=64, per_node=8))
     assert made.heat is not None
     values = made.heat.values.copy()
     values[16:24] = np.nan
     shown = ViewState(replace(made, heat=replace(made.heat, values=values)), COLOUR)
-    lines = text_of(heat_lines(shown, 160, 19, cursor=Cursor(2, behind)))
+    lines = text_of(heat_lines(shown, 160, 19, cursor=Cursor(16, step)))
     assert [COLOUR.glyphs.here in line for line in lines[1:6]] == [False, False, False, False, True]
     assert "known in these steps" in lines[5]
 

@@ -58,6 +58,8 @@ def test_the_heat_maps_cursor_names_a_cell_and_opens_a_rank() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("rank x step")
         await watched.press("tab")
+        await watched.until_shown("rank 5 · step 1,2")
+        await watched.press(*["up"] * 5)
         await watched.until_shown("rank 0 · step 1,2")
         await watched.press(*["down"] * 5)
         await watched.until_shown("rank 5 · step 1,2")

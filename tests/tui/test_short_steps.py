@@ -13,7 +13,8 @@ from ddpmon.report.headline import facts
 from ddpmon.report.peers import compare
 from ddpmon.snapshot import Snapshot
 from ddpmon.tui.draw.against import against_lines
-from ddpmon.tui.draw.heat import Cursor, heat_lines
+from ddpmon.tui.draw.heat import heat_lines
+from ddpmon.tui.draw.heat_layout import Cursor
 from ddpmon.tui.draw.host_detail import host_page
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.run_plots import lateness_plot
@@ -48,7 +49,7 @@ def test_headline_filter_hosts_and_heat_map_take_the_step_in_which_nobody_is_lat
     assert base_share(LATE, 200.0) == pytest.approx(153, abs=1)
     assert any("(+153 %)" in part for part in next(iter(facts(LATE.findings[0], LATE, "."))))
     assert np.flatnonzero(fitting_ranks(LATE, "late>100%")).tolist() == [5]
-    title = text_of(heat_lines(ViewState(LATE, ASCII), 160, 12, cursor=Cursor(5, 0)))[0]
+    title = text_of(heat_lines(ViewState(LATE, ASCII), 160, 12, cursor=Cursor(5)))[0]
     assert "% of a step" in title
     assert any(f", {percent} % of a step" in title for percent in range(145, 161))
     some = snapshot(Made(ranks=8, straggler=5, extra_ms=75.0))
@@ -70,7 +71,7 @@ def test_what_is_late_in_a_step_of_a_millisecond_is_told_in_every_view() -> None
         lateness_plot(shown, 5, 80, 8),
     ):
         assert any(f"+0.{hundredths}" in line for line in text_of(lines) for hundredths in (40, 41, 42))
-    title = text_of(heat_lines(shown, 160, 12, cursor=Cursor(5, 0)))[0]
+    title = text_of(heat_lines(shown, 160, 12, cursor=Cursor(5)))[0]
     assert "lateness +0.4" in title
     rows = {row.quantity.name: row for row in compare(QUICK, [5]).rows}
     assert rows["input"].is_worse()
@@ -82,7 +83,7 @@ def test_what_is_below_the_noise_is_said_to_be_and_grows_with_the_step() -> None
     values = QUICK.heat.values.copy()
     values[2] = 0.004
     calm = replace(QUICK, heat=replace(QUICK.heat, values=values))
-    title = text_of(heat_lines(ViewState(calm, COLOUR), 160, 12, cursor=Cursor(2, 0)))[0]
+    title = text_of(heat_lines(ViewState(calm, COLOUR), 160, 12, cursor=Cursor(2)))[0]
     assert "lateness ±0, noise (<0.5 % of a step)" in title
     long = quicker(LATE, 10.0)
     assert noise_ms(long) == pytest.approx(6.55, abs=0.05)

@@ -51,6 +51,11 @@ class Bands:
         end = int(self.starts[band + 1]) if band + 1 < len(self.starts) else len(self.order)
         return self.order[int(self.starts[band]) : end]
 
+    def band_of(self, rank: int) -> int:
+        """The band of a rank; the first one where the rank is not shown."""
+        found = np.flatnonzero(self.order == rank)
+        return int(np.searchsorted(self.starts, found[0], side="right")) - 1 if len(found) else 0
+
     def label_of(self, first: int, end: int, worth: Ints) -> tuple[str, int]:
         """What the bands from `first` to before `end` are called, and the rank after which they are, -1 for none.
 

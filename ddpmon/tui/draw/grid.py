@@ -128,7 +128,7 @@ def quantise(heat: Heat, columns: int, bands: Bands, named: Ints | None = None) 
         _leave_open(percent, heat.values[:, int(at[0]) :], bands, named)
     starts, cells = np.unique(at - at[0], return_inverse=True)
     percent = np.fmax.reduceat(percent, starts, axis=1) if stride > 1 else percent[:, starts]
-    return Grid(_levels(percent)[:, cells], at, stride, least, heat.step[at], int(heat.step[-1]))
+    return Grid(levels_of(percent)[:, cells], at, stride, least, heat.step[at], int(heat.step[-1]))
 
 
 def _folded(values: F32, bands: Bands) -> F32:
@@ -172,17 +172,7 @@ def _columns(step: Ints, columns: int) -> tuple[Ints, int, int]:
     return starts[np.arange(columns) * len(starts) // columns].astype(np.int64), stride, stride
 
 
-def _levels(percent: F32) -> Levels:
+def levels_of(percent: F32) -> Levels:
+    """The level of each value in percent, `MISSING` where it is not known."""
     levels = np.searchsorted(np.array(STOPS, np.float32), np.nan_to_num(percent, nan=0.0), side="right")
     return np.where(np.isnan(percent), MISSING, levels).astype(np.uint8)
-
-
-def value_at(heat: Heat, grid: Grid, ranks: Ints, column: int) -> tuple[int, int, float, float] | None:
-    """The worst cell under a column: (rank, step, its value, percent as coloured); None where nothing is known."""
-    first, here = int(grid.at[column]), grid.steps_in(column)
-    percent = METRICS[heat.metric].percent(heat, heat.values[ranks])[:, here]
-    if np.isnan(percent).all():
-        return None
-    row, place = np.unravel_index(int(np.nanargmax(percent)), percent.shape)
-    rank = int(ranks[row])
-    return rank, int(heat.step[first + place]), float(heat.values[rank, first + place]), float(percent[row, place])

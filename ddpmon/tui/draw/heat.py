@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby, product
 
@@ -12,15 +11,15 @@ from numpy.typing import NDArray
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import count, figure, pct, plural, signed, time_of_day
+from ddpmon.format import count, figure, known, pct, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE, noise_ms
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import about_ranks, onsets
 from ddpmon.report.wording import format_ranks
-from ddpmon.run.medians import median
 from ddpmon.snapshot import Heat
-from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_ranks, naming_worth
-from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels, quantise, value_at
+from ddpmon.tui.draw.bands import FRAME, Bands
+from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels
+from ddpmon.tui.draw.heat_layout import Cell, Cursor, Layout, lay_out, shown_heat
 from ddpmon.tui.draw.host_labels import cut_label
 from ddpmon.tui.draw.panel import axis, beginning, no_match, title, title_line
 from ddpmon.tui.lines import Line, fit, fit_all, width_of
@@ -33,18 +32,6 @@ _KEPT = 64  # lines, more than a map has: with four steps a cell or more most st
 WIDE = 100  # cells from which on the axis has times of day
 _LEGENDS = ((0, 1, 2, 3, 4, 5), (0, 1, 3, 5), (0, 1, 5))  # the levels named: all, or fewer
 _TITLE_FRAME = 6  # cells of a title line beside its name and its legend
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """The cell under the cursor: a band, and a column counted from the right end, where the newest step is."""
-
-    band: int
-    back: int
-
-    def column(self, grid: Grid) -> int:
-        """The column of the grid."""
-        return max(len(grid.at) - 1 - self.back, 0)
 
 
 def heat_lines(
@@ -65,17 +52,12 @@ def heat_lines(
         cursor: the cell under the cursor, None without one.
         only: the ranks to show, in this order; empty for all.
     """
-    look, heat = picture.look, shown_heat(picture)
-    if heat is None or heat.values.size == 0 or height < FRAME + 1:
-        return fit_all([title("lateness by rank and step", "", width, look), *_nothing(look)], width, height)
-    bands = bands_of(picture, height, wanted, only)
-    if bands is None:
-        name = f"{METRICS[heat.metric].name} by rank and step"
-        return fit_all([title(name, "", width, look), *no_match("rank", width, look)], width, height)
-    grid = quantise(heat, max(width - bands.gutter - 1, 1), bands, named_ranks(bands, picture))
-    lines = [_title(picture, heat, grid, bands, cursor, width)]
-    lines += _rows(grid, bands, picture, width, lines_of_bands(heat, bands, height), cursor)
-    lines.append(_axis(grid, picture, bands, width))
+    layout = lay_out(picture, width, height, wanted, only)
+    if layout is None:
+        return fit_all(_nothing(picture, width, height), width, height)
+    cell = None if cursor is None else layout.cell(cursor)
+    lines = [_title(picture, layout, cell, width), *_rows(layout, picture, width, height, cell)]
+    lines.append(_axis(layout.grid, picture, layout.bands, width))
     return fit_all(lines, width, height)
 
 
@@ -117,30 +99,23 @@ def is_known(picture: ViewState) -> bool:
     return heat is None or not heat.values.size or any(not np.isnan(row).all() for row in heat.values)
 
 
-def shown_heat(picture: ViewState) -> Heat | None:
-    """The metric that the reader asks for, else lateness, over the steps that the reader has zoomed in on."""
-    heat = picture.snapshot.chosen_heat or picture.snapshot.heat
-    if heat is None or not 0 < picture.zoom < len(heat.step):
-        return heat
-    newest, typical = slice(-picture.zoom, None), median(heat.values) if heat.metric == "work" else heat.typical
-    values, base_ms = heat.values[:, newest], heat.base_ms[newest]
-    return replace(heat, step=heat.step[newest], values=values, base_ms=base_ms, typical=typical)
+def _nothing(picture: ViewState, width: int, height: int) -> list[Line]:
+    """What stands instead of the map: that no step has been read yet, or that the filter fits no rank."""
+    look, heat = picture.look, shown_heat(picture)
+    if heat is None or heat.values.size == 0 or height < FRAME + 1:
+        said: Line = [Segment("  no step of any rank has been read yet", look.dim)]
+        return [title("lateness by rank and step", "", width, look), said]
+    return [title(f"{METRICS[heat.metric].name} by rank and step", "", width, look), *no_match("rank", width, look)]
 
 
-def _nothing(look: Look) -> list[Line]:
-    return [[Segment("  no step of any rank has been read yet", look.dim)]]
-
-
-def _title(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Cursor | None, width: int) -> Line:
+def _title(picture: ViewState, layout: Layout, cell: Cell | None, width: int) -> Line:
     """What rows and columns are where a legend of all stops has room beside it, else a name that leaves it room.
 
     Words of the name are left out before stops of the legend. Under a cursor the name is what the cell shows. No legend
     where not even the shortest has room.
     """
-    look = picture.look
-    names = list(_names(heat, grid, bands))
-    if cursor is not None:
-        names = [_told(picture, heat, grid, bands, cursor)]
+    look, heat = picture.look, layout.heat
+    names = [_told(picture, heat, cell)] if cell else list(_names(heat, layout.grid, layout.bands))
     whole = [_legend(heat, look, _LEGENDS[0], brief=brief) for brief in (False, True)]
     legends = [*(_legend(heat, look, levels, brief=True) for levels in _LEGENDS[1:]), list[Segment]()]
     telling = [name for name in names if " x step" in name]
@@ -183,20 +158,14 @@ def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
     yield from (f"{metric}, {unit} x step{part}" for part in (each + some, some, ""))
 
 
-def _told(picture: ViewState, heat: Heat, grid: Grid, bands: Bands, cursor: Cursor) -> str:
-    """`rank 5 · step 812 · 14:02:31 · +41 ms, 31 %` of the cell under the cursor."""
-    look, column = picture.look, cursor.column(grid)
-    band = min(cursor.band, len(bands.starts) - 1)
-    ranks = bands.ranks(band)
-    found = None if grid.levels[band, column] == MISSING else value_at(heat, grid, ranks, column)
-    if found is None:
-        who = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
-        return f"{who} {look.glyphs.dot} step {count(int(grid.steps[column]))} {look.glyphs.dot} not known"
-    rank, step, value, percent = found
-    many = len(heat.step[grid.steps_in(column)])
-    among = f", the worst of {many}" if many > 1 else ""
-    parts = [f"rank {rank}", f"step {count(step)}{among}", time_of_day(wall_of(picture.snapshot, step))]
-    parts.append(look.clean(_value_words(heat, value, percent, noise_ms(picture.snapshot))))
+def _told(picture: ViewState, heat: Heat, cell: Cell) -> str:
+    """`rank 5 · step 812, the worst of 4 · 14:02:31 · lateness +41 ms, 31 % of a step` of the cell under the cursor."""
+    look, parts = picture.look, [f"rank {cell.rank}", f"step {count(cell.step)}"]
+    if not known(cell.value):
+        return f" {look.glyphs.dot} ".join([*parts, "not known"])
+    parts[-1] += f", {'the worst' if cell.is_worst else 'one'} of {cell.steps}" if cell.steps > 1 else ""
+    parts.append(time_of_day(wall_of(picture.snapshot, cell.step)))
+    parts.append(look.clean(_value_words(heat, cell.value, cell.percent, noise_ms(picture.snapshot))))
     return f" {look.glyphs.dot} ".join(part for part in parts if part)
 
 
@@ -209,14 +178,10 @@ def _value_words(heat: Heat, value: float, percent: float, noise: float) -> str:
     return f"{shown.name} {number} {shown.unit}".rstrip() + f", {pct(percent)} % {shown.of}"
 
 
-def _rows(
-    grid: Grid, bands: Bands, picture: ViewState, width: int, lines_of: list[int], cursor: Cursor | None
-) -> list[Line]:
-    look = picture.look
-    marked = named_ranks(bands, picture)
-    worth = naming_worth(marked, picture)
+def _rows(layout: Layout, picture: ViewState, width: int, height: int, under: Cell | None) -> list[Line]:
+    look, grid, bands, marked = picture.look, layout.grid, layout.bands, layout.marked
     signs = ((" ", look.dim), (look.glyphs.mark, look.accent), (look.glyphs.lost, look.broken))
-    step = 2 if bands.halves else 1
+    lines_of, step = lines_of_bands(layout.heat, bands, height), 2 if bands.halves else 1
     lines = []
     for band in range(0, len(bands.starts), step):
         cells = (
@@ -224,12 +189,12 @@ def _rows(
             if bands.halves
             else _tall(grid, band, lines_of, look)
         )
-        here = cursor is not None and band <= cursor.band < band + step
+        here = under is not None and band <= under.band < band + step
         named = (band, band + step)
-        if here and cursor is not None:
-            cells = [_crossed(line, cursor.column(grid), look) for line in cells]
-            named = (cursor.band, cursor.band + 1)
-        label, rank = bands.label_of(*named, worth)
+        if here and under is not None:
+            cells = [_crossed(line, under.column, look) for line in cells]
+            named = (under.band, under.band + 1)
+        label, rank = bands.label_of(*named, layout.worth)
         gutter = _gutter(label, bands.label, signs[marked[rank] if rank >= 0 else 0], here, look)
         gutters = [gutter, *[[Segment(" " * bands.gutter)]] * (len(cells) - 1)]
         lines += [fit(gutter + line, width) for gutter, line in zip(gutters, cells, strict=True)]

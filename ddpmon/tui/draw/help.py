@@ -42,7 +42,8 @@ KEYS_OF: Mapping[str, Pairs] = {
         *TABLE,
         ("shift+letter", "sort: "
          + ", ".join(f"{letter} {heading(key)}" for letter, key in LETTERS.items()) + ";  again: reverse"),
-        ("tab", "to the heat-map, where the arrow keys name a cell and enter shows a host's ranks, or opens the rank"),
+        ("tab", "to the heat-map: the arrow keys choose a rank and a step, which its title names;  y, m, c, 3 act on"
+         " that rank, enter opens it, or shows a host's ranks"),
         ("v", "the next metric of the heat-map: work, wait, input, all-reduce, GPU, loss"),
         ("esc", "all panels again;  from the heat-map to the table;  all ranks"),
         ("click", "on a finding: its evidence;  a double click on a plot: the rank that it is about, in detail"),

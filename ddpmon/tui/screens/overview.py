@@ -221,10 +221,7 @@ class Overview(BaseScreen):
         if self.is_typing:
             return self.typing_keys
         if self.query_one(HeatMap).has_focus:
-            return (
-                ("arrows", "cell"), ("enter", "these ranks, or the rank"), ("v", "metric"), ("tab", "table"),
-                ("esc", "all panels" if self._alone else "table"),
-            )  # fmt: skip
+            return self._heat_keys()
         replay = self.picture.snapshot.replay
         if replay is not None:
             return (*_replay_keys(replay), ("enter", "detail"), ("1-5", "views"), ("z Z", "zoom"), ("q", "quit"))
@@ -236,6 +233,15 @@ class Overview(BaseScreen):
         return (
             *clear, ("enter", "detail"), *self._views(), ("/", "filter"), ("?", "help"), *heat, *pause, (", .", "sort"),
             ("z Z", "zoom"), ("r", "reverse"), ("m", "mark"), ("c", "compare"), *rate, ("q", "quit"),
+        )  # fmt: skip
+
+    def _heat_keys(self) -> Keys:
+        """What can be done with the rank under the cursor of the heat-map, and the ways out."""
+        ranks = self.query_one(HeatMap).ranks
+        opened = "detail" if ranks is None or len(ranks) == 1 else "these ranks"
+        return (
+            ("arrows", "cell"), ("enter", opened), ("3", "host"), ("m", "mark"), ("y", "copy"), ("v", "metric"),
+            ("tab", "table"), ("esc", "all panels" if self._alone else "table"),
         )  # fmt: skip
 
     def _views(self) -> Keys:

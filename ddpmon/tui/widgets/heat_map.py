@@ -1,8 +1,8 @@
-"""The heat-map: follows the table's filter, and has a cursor that names a cell and opens a host or a rank."""
+"""The heat-map: follows the table's filter, and has a cursor that chooses a rank and opens it or a host."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 from textual import events
@@ -11,26 +11,31 @@ from textual.message import Message
 
 from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.bands import Bands, bands_of
-from ddpmon.tui.draw.heat import Cursor, heat_lines, lines_of_bands, shown_heat
+from ddpmon.tui.draw.heat import heat_lines, lines_of_bands
+from ddpmon.tui.draw.heat_layout import Cell, Cursor, Layout, lay_out
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState
 from ddpmon.tui.widgets.canvas import Canvas
+
+if TYPE_CHECKING:
+    from ddpmon.tui.app import WatchApp
+    from ddpmon.tui.links import Links
 
 
 class HeatMap(Canvas, can_focus=True):
     """Where ranks share a row, Enter asks for these ranks alone; on a row of one rank it opens the rank.
 
-    The column of the cursor is counted from the right end, so that the newest step stays under it; it is moved by
-    keys or by a click.
+    The cursor is on the chosen rank of all views, and on a step, which stays under it as further steps come, or on the
+    newest one. A key or a click that moves it chooses the rank that the title then names.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False),
         Binding("down,j", "move(1)", "Down", show=False),
-        Binding("left", "step(1)", "Earlier", show=False),
-        Binding("right", "step(-1)", "Later", show=False),
-        Binding("shift+left", "step(10)", "Ten columns earlier", show=False),
-        Binding("shift+right", "step(-10)", "Ten columns later", show=False),
+        Binding("left", "move(0, -1)", "Earlier", show=False),
+        Binding("right", "move(0, 1)", "Later", show=False),
+        Binding("shift+left", "move(0, -10)", "Ten columns earlier", show=False),
+        Binding("shift+right", "move(0, 10)", "Ten columns later", show=False),
         Binding("enter", "choose", "Only these ranks, or this rank", show=False),
     ]
 
@@ -53,14 +58,19 @@ class HeatMap(Canvas, can_focus=True):
         self._picture: ViewState | None = None
         self._wanted = ""
         self._room = 0
-        self._cursor = Cursor(0, 0)
+        self._step: int | None = None  # under the cursor; None: the newest one
 
     def look_at(self, picture: ViewState, wanted: str, room: int) -> None:
-        """Take over a new picture, the table's filter, and the lines that the panel is about to get."""
+        """Take over a new picture, the table's filter, and the lines that the panel is about to get.
+
+        In a row of several ranks another one may be the worst by now: that one is then chosen.
+        """
         self._picture, self._wanted, self._room = picture, wanted, room
         self.can_focus = self._bands() is not None
         if self.has_focus and not self.can_focus:
             self.screen.focus_previous()
+        elif self.has_focus:
+            self._choose_named()
 
     def forget(self) -> None:
         """Let go of the picture; the cursor stays."""
@@ -71,34 +81,55 @@ class HeatMap(Canvas, can_focus=True):
             return None
         return bands_of(self._picture, self._room, self._wanted)
 
+    @property
+    def _layout(self) -> Layout | None:
+        """What is drawn in the room that there is."""
+        return None if self._picture is None else lay_out(self._picture, self.size.width, self._room, self._wanted)
+
+    @property
+    def _links(self) -> Links:
+        return cast("WatchApp", self.app).links
+
+    @property
+    def _cursor(self) -> Cursor:
+        rank = self._links.current
+        return Cursor(-1 if rank is None else rank, self._step)
+
     def _lines(self, width: int, height: int) -> list[Line]:
         if self._picture is None:
             return []
         return heat_lines(self._picture, width, height, self._wanted, self._cursor if self.has_focus else None)
 
-    def _put(self, band: int, back: int) -> None:
-        """Move the cursor to a cell that exists."""
+    def _go_to(self, cell: Cell) -> None:
+        """Move the cursor to a cell, whose rank is then the chosen one."""
+        self._step = cell.cursor.step
+        self._links.hold(cell.rank)
+        self.redraw()
+
+    def _choose_named(self) -> None:
+        """Choose the rank that the title names, unless the cursor of all views is on it."""
+        layout, cursor = self._layout, self._cursor
+        named = cursor.rank if layout is None else layout.cell(cursor).rank
+        if named != cursor.rank:
+            self._links.hold(named)
+
+    def action_move(self, rows: int, columns: int = 0) -> None:
+        """Move the cursor down, and on in time."""
+        layout = self._layout
+        if layout is not None:
+            self._go_to(layout.beside(self._cursor, rows, columns))
+
+    @property
+    def ranks(self) -> Ints | None:
+        """The ranks of the row under the cursor; None where there is no map."""
         bands = self._bands()
-        if bands is not None:
-            columns = max(self.size.width - bands.gutter - 1, 1)
-            band = max(0, min(band, len(bands.starts) - 1))
-            self._cursor = Cursor(band, max(0, min(back, columns - 1)))
-            self.redraw()
-
-    def action_move(self, rows: int) -> None:
-        """Move the cursor down."""
-        self._put(self._cursor.band + rows, self._cursor.back)
-
-    def action_step(self, columns: int) -> None:
-        """Move the cursor back in time."""
-        self._put(self._cursor.band, self._cursor.back + columns)
+        return None if bands is None else bands.ranks(bands.band_of(self._cursor.rank))
 
     def action_choose(self) -> None:
         """Ask for the ranks under the cursor."""
-        bands = self._bands()
-        if bands is None:
+        ranks = self.ranks
+        if ranks is None:
             return
-        ranks = bands.ranks(min(self._cursor.band, len(bands.starts) - 1))
         if len(ranks) == 1:
             self.post_message(self.Opened(int(ranks[0])))
         else:
@@ -106,24 +137,24 @@ class HeatMap(Canvas, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """A click moves the cursor to the cell, a second one opens what is there."""
-        bands = self._bands()
-        if bands is None or not 1 <= event.y < self._room - 1:
+        layout = self._layout
+        if layout is None or not 1 <= event.y < self._room - 1:
             return
         self.focus()
-        self._put(self._band_at(event.y - 1, bands), self.size.width - 2 - event.x)
+        self._go_to(layout.at(self._cursor, self._band_at(event.y - 1, layout), event.x - layout.bands.gutter))
         if event.chain == 2:
             self.action_choose()
 
-    def _band_at(self, line: int, bands: Bands) -> int:
+    def _band_at(self, line: int, layout: Layout) -> int:
         """The band that is drawn in a line of the map."""
-        heat = None if self._picture is None else shown_heat(self._picture)
-        if bands.halves or heat is None:
+        if layout.bands.halves:
             return line * 2
-        ends = np.cumsum(lines_of_bands(heat, bands, self._room))
+        ends = np.cumsum(lines_of_bands(layout.heat, layout.bands, self._room))
         return int(np.searchsorted(ends, line, side="right"))
 
     def on_focus(self) -> None:
         """Show the cursor."""
+        self._choose_named()
         self.redraw()
 
     def on_blur(self) -> None:

@@ -49,7 +49,7 @@ def test_the_title_says_at_every_width_how_many_steps_a_cell_shows(ranks: int, s
 
 
 @pytest.mark.parametrize(
-    ("width", "stops"), [(36, (5, 100)), (39, (5, 20, 100)), (49, STOPS), (57, STOPS), (72, STOPS), (80, STOPS)]
+    ("width", "stops"), [(36, (5, 100)), (39, (5, 20, 100)), (49, (5, 20, 100)), (57, STOPS), (72, STOPS), (80, STOPS)]
 )
 def test_a_narrow_map_leaves_words_of_its_title_out_before_stops_and_says_of_what_the_worst_is(
     width: int, stops: Sequence[int]
@@ -60,6 +60,13 @@ def test_a_narrow_map_leaves_words_of_its_title_out_before_stops_and_says_of_wha
     swatch = COLOUR.glyphs.swatch
     assert f"{swatch}<5 {''.join(f'{swatch}{stop} ' for stop in stops)}%" in title
     assert re.search(r"worst of \d steps ", title)
+
+
+def test_the_map_beside_two_compared_ranks_in_120_columns_names_its_metric() -> None:
+    """It had all stops and no metric: what stops lie between is guessed more easily than what is shown."""
+    title = text_of(heat_lines(ViewState(snapshot(Made(straggler=5)), COLOUR), 49, 4, only=[5, 0]))[0]
+    swatch = COLOUR.glyphs.swatch
+    assert title == f"─ lateness, worst of 15 steps ─── {swatch}<5 {swatch}5 {swatch}100 % ─"
 
 
 def test_a_narrow_map_of_another_metric_keeps_its_name() -> None:

@@ -111,8 +111,8 @@ def _nothing(picture: ViewState, width: int, height: int) -> list[Line]:
 def _title(picture: ViewState, layout: Layout, cell: Cell | None, width: int) -> Line:
     """What rows and columns are where a legend of all stops has room beside it, else a name that leaves it room.
 
-    Words of the name are left out before stops of the legend. Under a cursor the name is what the cell shows. No legend
-    where not even the shortest has room.
+    Words of the name are left out before stops of the legend, these before the metric. Under a cursor the name is what
+    the cell shows. No legend where not even the shortest has room.
     """
     look, heat = picture.look, layout.heat
     names = [_told(picture, heat, cell)] if cell else list(_names(heat, layout.grid, layout.bands))
@@ -120,7 +120,7 @@ def _title(picture: ViewState, layout: Layout, cell: Cell | None, width: int) ->
     legends = [*(_legend(heat, look, levels, brief=True) for levels in _LEGENDS[1:]), list[Segment]()]
     telling = [name for name in names if " x step" in name]
     named = [name for name in names if not name.startswith("worst")]
-    tries = [*product(whole, telling), *product(whole, named), *product(whole, names), *product(legends, names)]
+    tries = [*product(whole, telling), *product([*whole, *legends[:-1]], named), *product([*whole, *legends], names)]
     room = width - _TITLE_FRAME
     fitting = ((name, legend) for legend, name in tries if len(name) + width_of(legend) <= room)
     name, legend = next(fitting, (names[-1], legends[-1]))

@@ -16,7 +16,7 @@ from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_kill, is_past, stops_job
 from ddpmon.report.wording import one_step_of, phase_words
 from ddpmon.shell_command import advice_text
-from ddpmon.snapshot import Finding, Snapshot, is_over
+from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 
 NAMES: Mapping[KindName, str] = {
     "straggler": "late",
@@ -75,16 +75,24 @@ def kind_words(finding: Finding) -> str:
     return named.get(kind) or _UPPER.sub(lambda found: found[0].upper(), kind.replace("_", " ")).replace("pcie", "PCIe")
 
 
-def who(finding: Finding) -> str:
-    """`rank 42`, `ranks 8-31`, `node0002`, `9 ranks`, `2 hosts`, or `the run`; not cleaned."""
+def who(finding: Finding, node: NodeView | None = None) -> str:
+    """`rank 42`, `ranks 8-31`, `node0002`, `9 ranks`, `2 hosts`, or `the run`; on a host its own ranks; not cleaned."""
     if KINDS[finding.kind].subject == "monitor" and not _fate(finding):
         return "the run"
+    if node is not None:
+        finding = replace(finding, ranks=own_ranks(finding, node), nodes=(node.host,))
     if finding.ranks and (KINDS[finding.kind].subject != "host" or not finding.nodes):
         span = rank_span(finding.ranks)
         return span if len(span) <= _SPAN else f"{len(finding.ranks):,} ranks"
     if finding.nodes:
         return ", ".join(finding.nodes) if len(finding.nodes) == 1 else f"{len(finding.nodes):,} hosts"
     return "the run"
+
+
+def own_ranks(finding: Finding, node: NodeView) -> tuple[int, ...]:
+    """The ranks of a host that a finding names."""
+    here = set(node.ranks)
+    return tuple(rank for rank in finding.ranks if rank in here)
 
 
 def what(finding: Finding) -> str:

@@ -328,7 +328,7 @@ class _Page:
         others = [Segment(look.clean(words), tone) for words in [*self._silence(node, finding), *rest]]
         if finding is None:
             return others
-        whom = who(finding)
+        whom = who(finding, node)
         words = look.clean(f"{whom}: {what_within(finding, room - len(whom) - 2)}")
         said = Segment(words, finding_style(finding, look)[1])
         return [*others, said] if finding.severity == "info" else [said, *others]

@@ -194,13 +194,13 @@ def _plots(picture: ViewState, finding: Finding, width: int, room: int) -> list[
 
     A finding that names no rank stands beside all of them.
     """
-    detail, look = picture.snapshot.detail, picture.look
+    detail = picture.snapshot.detail
     if room < (PLOT_LEAST if finding.ranks else BESIDE_LEAST):
         return []
     if not finding.ranks:
         return _beside_all(picture, width, room)
     if detail is None or detail.rank != finding.ranks[0]:
-        return [[], reading_line(finding.ranks[0], look)]
+        return [[], reading_line(picture, finding.ranks[0])]
     metric = _plotted(detail, finding)
     rest = [each for each in plottable(detail, FURTHER) if each is not metric]
     more = room >= PLOT_MOST + LEAST and rest and fills_room(picture)

@@ -195,6 +195,7 @@ class Overview(BaseScreen):
             widget = self.query_one(f"#{name}")
             widget.display = height > 0 and (drawn or name in ("head", "foot"))
             widget.styles.height = max(height, 1)
+        self.query_one("#head", Canvas).take(max(heights["head"], 1))
         self.query_one("#calm").display = not drawn
         side = self.query_one("#side")
         side.display = shares.side > 0

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ddpmon.checkup.facts import Check, Facts, Level
+from ddpmon.format import plural
 from ddpmon.machine import GpuFigures
 from ddpmon.report.wording import named
 from ddpmon.run.limits import HELD_DOWN, gpu_faults, is_narrow
@@ -28,14 +29,15 @@ def check_gpus(facts: Facts) -> Iterator[Check]:
     split = {gpu.board for gpu in facts.gpus}
     usable = [gpu for gpu in facts.gpus if gpu.uuid not in split]  # a GPU that is split lends its instances
     if facts.ranks is not None and facts.ranks > len(usable):
-        text = f"{facts.ranks} ranks are planned for {len(usable)} GPUs: some would share a GPU, which NCCL refuses"
-        yield Check("gpus", "failure", text, f"start at most {len(usable)} ranks on this host")
+        of_gpus = plural(len(usable), "GPU")
+        text = f"{facts.ranks} ranks are planned for {of_gpus}: some would share a GPU, which NCCL refuses"
+        yield Check("gpus", "failure", text, f"start at most {plural(len(usable), 'rank')} on this host")
     found = [check for gpu in facts.gpus for check in (_busy(gpu), _held(gpu), _health(gpu), _slow(gpu), _link(gpu))]
     troubles = [check for check in found if check is not None]
     yield from troubles
     yield from _limits(whole)
     if not troubles:
-        yield Check("gpus", "ok", f"{len(usable)} GPUs, idle and free")
+        yield Check("gpus", "ok", f"{plural(len(usable), 'GPU')}, idle and free")
     yield from _recorder(facts)
 
 

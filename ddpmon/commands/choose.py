@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ddpmon.commands.console import printable
 from ddpmon.commands.listing import Listed
+from ddpmon.format import plural
 from ddpmon.store.base import StoreUnavailable, TargetError
 
 
@@ -54,4 +55,4 @@ def only(runs: Sequence[Listed], where: str, options: str = "") -> Listed | None
 
 def _described(run: Listed) -> str:
     """A run in a store has not been asked for its name."""
-    return run.url if run.world_size is None else f"{run.name}, {run.world_size} ranks, {run.url}"
+    return run.url if run.world_size is None else f"{run.name}, {plural(run.world_size, 'rank')}, {run.url}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from ddpmon.commands.console import FOUND, OK, USAGE, complain, printable
 from ddpmon.commands.recordings import recording_at
 from ddpmon.diagnose.alert import at_or_above
-from ddpmon.format import figure, json_line
+from ddpmon.format import figure, json_line, plural
 from ddpmon.recording.layout import RecordingError
 from ddpmon.recording.step_table import StepTable
 from ddpmon.report.status_json import Object, finding_object, rounded
@@ -99,7 +99,7 @@ def _lines(found: Comparison, max_regression: float | None) -> Iterator[str]:
     yield ""
     for place, side in (("first", found.before), ("second", found.after)):
         span = f"steps {side.first_step:,} to {side.last_step:,}"
-        yield printable(f"{place + ':':<8} {side.source}: {side.ranks:,} ranks, {span}")
+        yield printable(f"{place + ':':<8} {side.source}: {plural(side.ranks, 'rank')}, {span}")
     yield ""
     yield f"{'':<{_WIDTH}}{'first':>10}{'second':>10}{'change':>10}"
     yield from _figures(found)

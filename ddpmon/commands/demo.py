@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ddpmon.commands.console import NO_RUN, OK, USAGE, complain, printable, shows_dashboards
 from ddpmon.commands.training import FAULT_FROM, Plan, Training, running
+from ddpmon.format import plural
 from ddpmon.snapshot import Finding, Snapshot
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def demo(nproc: int, fault: str, steps: int | None) -> int:
         return USAGE
     plan = Plan(nproc, steps or (SHOWN_STEPS if shows_dashboards(os.environ) else JUDGED_STEPS), fault)
     with running(plan) as training:
-        print(f"Starting {plan.nproc} ranks; {_trouble(plan)}.", flush=True)
+        print(f"Starting {plural(plan.nproc, 'rank')}; {_trouble(plan)}.", flush=True)
         code = _accompany(plan, training)
         if code == FAILED:
             _show_log(training)

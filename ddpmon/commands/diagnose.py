@@ -11,7 +11,7 @@ from pathlib import Path
 from ddpmon.commands.console import FOUND, OK, USAGE, complain, printable
 from ddpmon.commands.recordings import recording_at
 from ddpmon.diagnose.alert import Severity, at_or_above
-from ddpmon.format import json_line
+from ddpmon.format import json_line, plural
 from ddpmon.recording.step_table import StepTable
 from ddpmon.report.status_json import Object, finding_object
 from ddpmon.shell_command import advice_text
@@ -88,7 +88,7 @@ def table_object(verdict: TableVerdict) -> Object:
 def table_lines(verdict: TableVerdict) -> Iterator[str]:
     """The verdict for a person: the findings that last, those that are over, and what to know of the table."""
     span = f"steps {verdict.first_step:,} to {verdict.last_step:,}"
-    yield printable(f"{verdict.source}: {verdict.ranks:,} rank{'s' if verdict.ranks != 1 else ''}, {span}")
+    yield printable(f"{verdict.source}: {plural(verdict.ranks, 'rank')}, {span}")
     if not verdict.findings and verdict.enough:
         yield f"no finding in {verdict.compared:,} compared steps"
     for finding in verdict.findings:

@@ -112,11 +112,9 @@ def _progress(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _headline(run: RunView) -> str:
-    hosts = f"{len(run.nodes)} host{'s' if len(run.nodes) != 1 else ''}"
+    where = f"{plural(run.world_size, 'rank')} on {plural(len(run.nodes), 'host')}"
     elapsed = "" if run.elapsed_s is None else f"   {int(run.elapsed_s // 60)} min {int(run.elapsed_s % 60)} s"
-    return printable(
-        f"{run.name}   {run.state}   {run.world_size} ranks on {hosts}   {run.backend}{elapsed}   {run.source}"
-    )
+    return printable(f"{run.name}   {run.state}   {where}   {run.backend}{elapsed}   {run.source}")
 
 
 def _verdicts(snapshot: Snapshot) -> Iterator[str]:
@@ -171,15 +169,12 @@ def _more_figures(job: JobView) -> str:
 def _coverage(coverage: Coverage | None) -> str:
     if coverage is None:
         return "no rank has reported"
-    return f"{coverage.reporting}/{coverage.expected} ranks reporting, oldest {_figure(coverage.oldest_age_s, 1)} s"
+    told = f"{coverage.reporting:,}/{plural(coverage.expected, 'rank')} reporting"
+    return f"{told}, oldest {_figure(coverage.oldest_age_s, 1)} s"
 
 
 def _monitor(job: JobView) -> str:
-    return f"probe {_figure(job.monitor_us, 0)} µs/step, {_dropped(job.dropped)}"
-
-
-def _dropped(records: int) -> str:
-    return f"{records:,} record{'s' if records != 1 else ''} dropped"
+    return f"probe {_figure(job.monitor_us, 0)} µs/step, {plural(job.dropped, 'record')} dropped"
 
 
 def _hosts(snapshot: Snapshot) -> Iterator[str]:
@@ -189,7 +184,7 @@ def _hosts(snapshot: Snapshot) -> Iterator[str]:
     for host, words in loud[:MAX_HOSTS]:
         yield printable(f"{host or '-'}: {'; '.join(words)}")
     if len(loud) > MAX_HOSTS:
-        yield f"and {len(loud) - MAX_HOSTS} more hosts"
+        yield f"and {plural(len(loud) - MAX_HOSTS, 'more host')}"
 
 
 def _table(snapshot: Snapshot, ranks: Ranks, *, all_ranks: bool) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from ddpmon.format import plural
 from ddpmon.store.discovery import Announcement, discover, withdraw_run
 
 FAULT_FROM = 60
@@ -89,7 +90,9 @@ class Training:
         """How far it is before it is announced, in a sentence."""
         if (code := self.exit_code()) is not None:
             return f"the training ended before its first step (exit code {code}): press q to see the end of its log"
-        return f"starting {self._planned} ranks ({time.monotonic() - self._began:.0f} s so far): {self._doing()}"
+        return (
+            f"starting {plural(self._planned, 'rank')} ({time.monotonic() - self._began:.0f} s so far): {self._doing()}"
+        )
 
     def _doing(self) -> str:
         ranks = min(len(self.ranks()), self._planned)

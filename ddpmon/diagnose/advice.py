@@ -15,6 +15,7 @@ from ddpmon.diagnose.late_policy import LATENESS
 from ddpmon.diagnose.step_matrix import StepMatrix
 from ddpmon.diagnose.tick import Tick
 from ddpmon.machine import GpuFigures
+from ddpmon.run.bucket_times import bus_bandwidth
 from ddpmon.run.medians import middle, some_of
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
@@ -161,9 +162,9 @@ class Facts(Struct, frozen=True):
 
     @property
     def busbw_gb_s(self) -> float:
-        """At least so much bus bandwidth: `bytes / time * 2(n-1)/n` (nccl-tests, PERFORMANCE.md)."""
-        n, longest = self.info.world_size, max(self.transfer_ms, self.reduction_ms)
-        return self.gradient_bytes / 1e6 / longest * 2 * (n - 1) / n if longest > 0 else 0.0
+        """At least so much bus bandwidth, 0 where unknown: the transfer took no longer than these times."""
+        longest = np.array(max(self.transfer_ms, self.reduction_ms))
+        return float(np.nan_to_num(bus_bandwidth(self.gradient_bytes, longest, self.info.world_size)))
 
 
 class Advice:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.figures import FIGURES
 from ddpmon.report.verdicts import firing, lateness_of, stops_job
+from ddpmon.run.bucket_times import bus_bandwidth
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 from ddpmon.run.recent import RECENT
@@ -102,7 +103,7 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
         waiting_for=_waited_for(findings),
         allreduce_ms=known(median(ranks.allreduce_ms)),
         exposed_ms=known(median(ranks.exposed_ms)),
-        busbw_gb_s=known(_busbw(run, run.bucket_transfer_ms())),
+        busbw_gb_s=known(_busbw(run)),
         monitor_us=known(median(run.latest.cost_us)),
         dropped=int((run.latest.dropped_steps + run.latest.dropped_frames).sum()),
         tokens_per_s=known(tokens / mean_ms * 1e3) if mean_ms > 0 else None,
@@ -132,10 +133,9 @@ def _throughput_ranks(run: Run, left: int) -> int | None:
     return left if left > 0 else round(run.rank_count * run.share_counted())
 
 
-def _busbw(run: Run, transfer_ms: float) -> float:
-    """`bytes / transfer * 2(n-1)/n` in GB/s (nccl-tests, PERFORMANCE.md); NaN without bucket detail."""
-    n = run.info.world_size
-    return run.bucket_bytes() / (transfer_ms / 1e3) * 2 * (n - 1) / n / 1e9 if transfer_ms > 0 else math.nan
+def _busbw(run: Run) -> float:
+    """Bus bandwidth in GB/s; NaN without bucket detail, and of one rank."""
+    return float(bus_bandwidth(run.bucket_bytes(), np.array(run.bucket_transfer_ms()), run.info.world_size))
 
 
 def _lateness(late_ms: Floats, silent: NDArray[np.bool_], goes_on: NDArray[np.bool_]) -> Floats:

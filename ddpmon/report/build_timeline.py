@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.report.base_step import of_base
+from ddpmon.run.bucket_times import bus_bandwidth
 from ddpmon.run.medians import row_medians
 from ddpmon.run.model import Run
 from ddpmon.run.step_map import NewestSteps
@@ -57,14 +58,11 @@ def _is_false_recovery(newest: NewestSteps) -> NDArray[np.bool_]:
 
 
 def _bandwidth(run: Run, steps: Ints, seen: Ints, transfers: NDArray[np.float32]) -> Floats:
-    """[steps] bus bandwidth in GB/s, NaN where no bucket detail tells."""
+    """[steps] bus bandwidth in GB/s, NaN where no bucket detail tells, and of one rank."""
     found: Floats = np.full(len(steps), np.nan)
     at = np.searchsorted(steps, seen)
     inside = (at < len(steps)) & (seen >= (steps[0] if len(steps) else 0))
-    seconds = transfers.sum(axis=1)[inside] / 1e3
-    with np.errstate(divide="ignore"):
-        n = run.info.world_size
-        found[at[inside]] = np.where(seconds > 0, sum(run.buckets.sizes) / seconds * 2 * (n - 1) / n / 1e9, np.nan)
+    found[at[inside]] = bus_bandwidth(run.bucket_bytes(), transfers.sum(axis=1)[inside], run.info.world_size)
     return found
 
 

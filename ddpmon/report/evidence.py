@@ -177,9 +177,9 @@ def _extent(evidence: Evidence) -> Iterator[str]:
     hits, often, window = (evidence.get(key) for key in ("hit_steps", "one_step_in", "window_steps"))
     if isinstance(hits, float | int):
         share = one_step_of(often).replace(" step", "")
-        yield ", ".join(filter(None, [f"seen in {hits:,.0f} steps", share]))
+        yield ", ".join(filter(None, [f"seen in {plural(round(hits), 'step')}", share]))
     if isinstance(window, float | int):
-        yield f"over {window:,.0f} steps"
+        yield f"over {plural(round(window), 'step')}"
 
 
 def _plainly(key: str, value: float | int | str) -> str:

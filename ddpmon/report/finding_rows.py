@@ -16,7 +16,7 @@ from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_kill, is_past, stops_job
 from ddpmon.report.wording import one_step_of, phase_words
 from ddpmon.shell_command import advice_text
-from ddpmon.snapshot import Finding, Snapshot, is_over
+from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 
 NAMES: Mapping[KindName, str] = {
     "straggler": "late",
@@ -75,16 +75,24 @@ def kind_words(finding: Finding) -> str:
     return named.get(kind) or _UPPER.sub(lambda found: found[0].upper(), kind.replace("_", " ")).replace("pcie", "PCIe")
 
 
-def who(finding: Finding) -> str:
-    """`rank 42`, `ranks 8-31`, `node0002`, `9 ranks`, `2 hosts`, or `the run`; not cleaned."""
+def who(finding: Finding, node: NodeView | None = None) -> str:
+    """`rank 42`, `ranks 8-31`, `node0002`, `9 ranks`, `2 hosts`, or `the run`; on a host its own ranks; not cleaned."""
     if KINDS[finding.kind].subject == "monitor" and not _fate(finding):
         return "the run"
+    if node is not None:
+        finding = replace(finding, ranks=own_ranks(finding, node), nodes=(node.host,))
     if finding.ranks and (KINDS[finding.kind].subject != "host" or not finding.nodes):
         span = rank_span(finding.ranks)
         return span if len(span) <= _SPAN else f"{len(finding.ranks):,} ranks"
     if finding.nodes:
         return ", ".join(finding.nodes) if len(finding.nodes) == 1 else f"{len(finding.nodes):,} hosts"
     return "the run"
+
+
+def own_ranks(finding: Finding, node: NodeView) -> tuple[int, ...]:
+    """The ranks of a host that a finding names."""
+    here = set(node.ranks)
+    return tuple(rank for rank in finding.ranks if rank in here)
 
 
 def what(finding: Finding) -> str:
@@ -150,18 +158,17 @@ def since(finding: Finding, snapshot: Snapshot, *, ago: str = "") -> str:
     """How long it has lasted, such as `2 min`; of what is over, when that was, such as `14:01-14:02` or `14:01`.
 
     It is `>2 min` of what began before this watcher could see it; `ago` stands behind the time. Steps stand in for what
-    no clock tells. Empty where steps do not apply.
+    no clock tells. Empty where neither is known.
     """
     began, over = finding.since_step, finding.cleared_at_step
     if over is not None:
         times = dict.fromkeys(_clock(snapshot, step)[:5] for step in (began, over))
         steps = "" if began is None else f"{began:,}-"
         return "-".join(filter(None, times)) or f"{steps}{over:,}"
-    if began is None:
-        return ""
-    known_s, is_bound = _ago(finding, snapshot, began), finding.since_is_bound
+    known_s, is_bound = _ago(finding, snapshot), finding.since_is_bound
     lasted = lasting(known_s, is_bound=is_bound)
-    return f"{lasted}{ago}" if lasted else f"{'before' if is_bound else 'step'} {began:,}"
+    at_step = "" if began is None else f"{'before' if is_bound else 'step'} {began:,}"
+    return f"{lasted}{ago}" if lasted else at_step
 
 
 def _clock(snapshot: Snapshot, step: int | None) -> str:
@@ -169,19 +176,28 @@ def _clock(snapshot: Snapshot, step: int | None) -> str:
     return "" if step is None else time_of_day(wall_of(snapshot, step))
 
 
-def _when(snapshot: Snapshot, step: int, ago: float | None, *, is_bound: bool = False) -> str:
+def _when(snapshot: Snapshot, step: int | None, ago: float | None, *, is_bound: bool = False) -> str:
     """`step 764, 14:02:31, 2 min ago`, as far as it is known."""
     clock = "" if ago is None else time_of_day(snapshot.taken_at - ago)
-    words = [f"{'before ' if is_bound else ''}step {count(step)}", clock, ago_words(ago, is_bound=is_bound)]
+    at_step = "" if step is None else f"{'before ' if is_bound else ''}step {count(step)}"
+    words = [at_step, clock, ago_words(ago, is_bound=is_bound)]
     return ", ".join(filter(None, words))
 
 
-def _ago(finding: Finding, snapshot: Snapshot, step: int) -> float | None:
-    """How many seconds ago it began; of a standstill as long as it has lasted, since its step has not ended."""
-    lasted = finding.evidence.get("seconds")
+def _ago(finding: Finding, snapshot: Snapshot) -> float | None:
+    """How many seconds ago it began; of a standstill as long as it has lasted, since its step has not ended.
+
+    A lost rank whose steps are none of the run's has been away since it was last heard.
+    """
+    lasted, ranks = finding.evidence.get("seconds"), snapshot.ranks
     if stops_job(finding) and isinstance(lasted, float | int):
         return float(lasted)
-    return seconds_since(snapshot, step)
+    if finding.since_step is not None:
+        return seconds_since(snapshot, finding.since_step)
+    if finding.kind != "rank_lost" or not finding.ranks or ranks is None:
+        return None
+    age_s = float(ranks.age_s[[*finding.ranks]].max())
+    return age_s if known(age_s) else None
 
 
 def ago_words(seconds: float | None, *, is_bound: bool) -> str:
@@ -224,10 +240,7 @@ def _cause_words(finding: Finding) -> str:
 
 
 def _since_words(finding: Finding, snapshot: Snapshot) -> str:
-    if finding.since_step is None:
-        return ""
-    ago = _ago(finding, snapshot, finding.since_step)
-    return _when(snapshot, finding.since_step, ago, is_bound=finding.since_is_bound)
+    return _when(snapshot, finding.since_step, _ago(finding, snapshot), is_bound=finding.since_is_bound)
 
 
 def _over_words(finding: Finding, snapshot: Snapshot) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpmon.format import clean, count, local_time, pct
+from ddpmon.format import clean, count, local_time, pct, plural
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.finding_rows import costs_word, kind_words
 from ddpmon.report.verdicts import calm_sentence
@@ -51,4 +51,4 @@ def _facts(finding: Finding, costs: str) -> Iterator[str]:
 
 def _run(run: RunView, wall: float) -> str:
     where = f", step {count(run.step)}" if run.step is not None else ""
-    return f"run {run.name}{where}, {count(run.world_size)} ranks, {local_time(wall)}, {run.source}"
+    return f"run {run.name}{where}, {plural(run.world_size, 'rank')}, {local_time(wall)}, {run.source}"

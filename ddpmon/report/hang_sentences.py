@@ -184,12 +184,17 @@ def _them(ranks: Sequence[int]) -> str:
     return "it" if len(ranks) == 1 else "them"
 
 
+def _all_or_these_do(m: GraphMeasures | UnsynchronisedMeasures, verb: str) -> str:
+    """`all 4 ranks go`, else `does` of those that it is about."""
+    return f"all {len(m.ranks):,} ranks {verb}" if m.are_all and len(m.ranks) > 1 else does(m.ranks, verb)
+
+
 def _graph(m: GraphMeasures, _alert: Alert) -> Words:
     """Whether the ranks replay a CUDA graph, in which nothing is measured."""
-    ranks = f"all {len(m.ranks):,} ranks" if m.are_all else format_ranks(m.ranks)
-    replay = "replay a CUDA graph" if m.is_replaying else f"have replayed no CUDA graph for {age(m.replay_s)}"
+    replay = _all_or_these_do(m, "replay" if m.is_replaying else "have")
+    what = "a CUDA graph" if m.is_replaying else f"replayed no CUDA graph for {age(m.replay_s)}"
     return Words(
-        f"not measured: a CUDA graph: {ranks} {replay}, in which no step is seen",
+        f"not measured: a CUDA graph: {replay} {what}, in which no step is seen",
         evidence={"seconds": m.seconds, "name": "CUDA graph"},
         advice="run some steps without the graph to measure them: ranks are compared in steps outside CUDA graphs"
         if m.is_replaying
@@ -240,8 +245,7 @@ def _pause_advice(m: OngoingPauseMeasures, *, late: bool) -> Advice:
 
 def _unsynchronised(m: UnsynchronisedMeasures, _alert: Alert) -> Words:
     """That all ranks go from phase to phase, and none reduces gradients."""
-    now = " and ".join(m.phases)
-    go = f"all {len(m.ranks):,} ranks go" if m.are_all and len(m.ranks) > 1 else does(m.ranks, "go")
+    now, go = " and ".join(m.phases), _all_or_these_do(m, "go")
     return Words(
         f"no gradient reduction for {age(m.seconds)}, although {go} from phase to phase (now {now}): "
         f"gradient accumulation, no_sync, an evaluation, or a model other than the attached one",

@@ -11,7 +11,7 @@ from ddpmon.diagnose.load_imbalance import UnevenWorkMeasures
 from ddpmon.diagnose.losses import LossJumpMeasures, NonfiniteLossMeasures
 from ddpmon.diagnose.pauses import GcMeasures, LongStepMeasures, NamedPauseMeasures
 from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
-from ddpmon.format import age, ms, pct
+from ddpmon.format import age, ms, pct, plural
 from ddpmon.report.late_sentences import advice_on
 from ddpmon.report.wording import Evidence, Sentence, Words, clean, format_ranks, host_of, in_brackets
 
@@ -107,8 +107,8 @@ def _hidden_pace(m: HiddenPaceMeasures, alert: Alert) -> Words:
 
 def _named_pause(m: NamedPauseMeasures, alert: Alert) -> Words:
     name, cost = clean(m.name, _NAME_CHARACTERS), alert.cost_pct or 0.0
-    where = f"on rank {alert.ranks[0]}" if alert.ranks else f"on {m.ranks:,} ranks"
-    often = f"{m.times} time{'s' if m.times > 1 else ''}, {pct(cost)} % of the run's time"
+    where = f"on rank {alert.ranks[0]}" if alert.ranks else f"on {plural(m.ranks, 'rank')}"
+    often = f"{plural(m.times, 'time')}, {pct(cost)} % of the run's time"
     if m.steps_not_compared:
         often += "; steps that contain it are not used to compare ranks"
     return Words(

@@ -264,7 +264,8 @@ def calm_sentence(snapshot: Snapshot) -> str:
     if ranks is None or not {*ranks.state} - {"unknown"}:
         if snapshot.link.state == "gone":
             return f"nothing is known about the ranks: {snapshot.link.message}"
-        return f"waiting: no rank has reported yet (run found at {run.source}, {count(run.world_size)} ranks expected)"
+        expected = f"{plural(run.world_size, 'rank')} expected"
+        return f"waiting: no rank has reported yet (run found at {run.source}, {expected})"
     if any(pending.kind == "rank_failed" for pending in snapshot.pending):
         which = "is known within some seconds" if snapshot.link.state == "live" else "could not be read"
         return f"ranks have failed because another one had ended; which one {which}"

@@ -14,6 +14,16 @@ F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 
 
+def bus_bandwidth(size: int, ms: NDArray[np.floating], ranks: int) -> NDArray[np.float64]:
+    """[like ms] `bytes / transfer * 2(n-1)/n` in GB/s (nccl-tests, PERFORMANCE.md); NaN where no transfer is known.
+
+    That is so of one rank, too: it sends nothing.
+    """
+    transfer_ms = np.where(ms > 0, ms, np.nan) if ranks > 1 else np.full(ms.shape, np.nan)
+    found: NDArray[np.float64] = size / 1e6 / transfer_ms * 2 * (ranks - 1) / ranks
+    return found
+
+
 class BucketTimes:
     """The newest steps of every rank that has bucket detail.
 

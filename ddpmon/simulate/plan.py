@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ddpmon.format import plural
 from ddpmon.parts import MAX_RANKS
 
 SCENARIOS = ("healthy", "straggler", "intermittent", "slow-node", "hang", "churn", "clash", "memory", "mixed")
@@ -73,7 +74,7 @@ class Plan:
         yield not 1 <= n <= MAX_RANKS, f"cannot simulate {n:,} ranks: use 1 to {MAX_RANKS:,}"
         yield (
             not 1 <= self.hosts <= n,
-            f"cannot place {n:,} ranks on {self.hosts:,} hosts: every host needs at least one rank",
+            f"cannot place {plural(n, 'rank')} on {plural(self.hosts, 'host')}: every host needs at least one rank",
         )
         yield self.scenario not in SCENARIOS, f"{self.scenario!r} is not one of {', '.join(SCENARIOS)}"
         yield (

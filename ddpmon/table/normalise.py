@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
+from ddpmon.format import plural
 from ddpmon.run.rings import believable
 from ddpmon.table.csv_lines import TableError, listed
 from ddpmon.table.fields import COLUMNS, Array
@@ -164,7 +165,7 @@ def check_numbers(rank: Array, source: str) -> None:
     """
     count, highest = len(np.unique(rank)), int(rank.max())
     if highest >= max(_FEW_RANKS, _CROWDED * count):
-        raise TableError(f"{source} has {count:,} ranks, but one is numbered {highest:,}: ranks count from 0")
+        raise TableError(f"{source} has {plural(count, 'rank')}, but one is numbered {highest:,}: ranks count from 0")
 
 
 def nodes_of(table: Table, rank: Array, notes: list[str]) -> dict[int, str]:

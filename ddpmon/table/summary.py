@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ddpmon.diagnose.late_policy import SUSTAINED
+from ddpmon.format import plural
 from ddpmon.run.medians import median
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding
@@ -151,10 +152,10 @@ class Comparison:
         """What makes the two hard to compare."""
         a, b = self.before, self.after
         if a.ranks != b.ranks:
-            yield f"the first has {a.ranks:,} ranks, the second {b.ranks:,}: compared is what a rank does"
+            yield f"the first has {plural(a.ranks, 'rank')}, the second {b.ranks:,}: compared is what a rank does"
         for each in (a, b):
             if each.steps < SUSTAINED.verdict_steps:
-                yield f"{each.source} has only {each.steps:,} steps past the warm-up: the figures may be chance"
+                yield f"{each.source} has only {plural(each.steps, 'step')} past the warm-up: the figures may be chance"
 
 
 def compare(before: TableSummary, after: TableSummary) -> Comparison:

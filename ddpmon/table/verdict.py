@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.late_policy import SUSTAINED
+from ddpmon.format import plural
 from ddpmon.report.sentences import tell
 from ddpmon.run.rings import capacity_for
 from ddpmon.snapshot import Finding
@@ -128,7 +129,8 @@ def _coverage(records: Records, ranks: Array) -> Iterator[str]:
     for at in np.flatnonzero(partly)[:_NAMED].tolist():
         yield f"rank {ranks[at]} has rows from step {starts[at]:,} to step {ends[at]:,} only"
     if partly.sum() > _NAMED:
-        yield f"{partly.sum() - _NAMED} more ranks also lack steps at the beginning or the end"
+        more = plural(int(partly.sum()) - _NAMED, "more rank")
+        yield f"the rows of {more} also lack steps at the beginning or the end"
     if partly.any():
         yield "a slowdown of the whole run or its network is only judged where all ranks have rows"
     holes = int((~_complete(records)).sum())

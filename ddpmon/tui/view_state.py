@@ -78,6 +78,12 @@ class ViewState:
         return self.snapshot.findings[self.notice_tells_kill :]
 
     @property
+    def listed(self) -> tuple[Finding, ...]:
+        """Those of them that the filter fits. The verdict is the run's, whatever the filter is."""
+        told = self.notice_tells_kill
+        return tuple(finding for finding in self.found if not (told and is_kill(finding)))
+
+    @property
     def stale(self) -> bool:
         """The picture is a memory: what it shows is no longer being watched."""
         return self.snapshot.link.state in ("gone", "silent") and self.snapshot.run is not None

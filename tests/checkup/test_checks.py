@@ -110,7 +110,10 @@ def test_a_gpu_that_is_split_lends_its_instances_alone() -> None:
 
 
 def test_too_few_gpus_and_none() -> None:
-    assert told(facts(gpus=[gpu()], ranks=2))[:2] == ("gpus", "failure")
+    (check,) = [check for check in examine([facts(gpus=[gpu()], ranks=2)]) if check.level == "failure"]
+    assert check.name == "gpus"
+    assert check.text.startswith("2 ranks are planned for 1 GPU: ")
+    assert check.advice == "start at most 1 rank on this host"
     assert "no NVML" in told(facts(gpus=[], no_gpus_because="no NVML"))[2]
 
 

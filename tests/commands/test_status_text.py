@@ -38,6 +38,16 @@ def test_the_verdict_comes_before_the_figures_and_the_ranks() -> None:
     assert printed[-1] == "2/2 ranks reporting, oldest 0.5 s   probe - µs/step, 0 records dropped"
 
 
+def test_one_rank_is_one_rank_wherever_it_is_counted() -> None:
+    shown = snapshot()
+    assert shown.run is not None
+    run = dataclasses.replace(shown.run, world_size=1)
+    printed = lines(run=run, coverage=Coverage(1, 1, 0.5))
+    assert "   1 rank on 1 host   " in printed[2]
+    assert printed[-1].startswith("1/1 rank reporting, oldest 0.5 s")
+    assert verdict(snapshot(findings=(), ranks=None, run=run)).endswith("1 rank expected)")
+
+
 def test_progress_tokens_and_where_the_loss_is_read_have_a_line_of_their_own() -> None:
     shown = snapshot()
     assert shown.run is not None

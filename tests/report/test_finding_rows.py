@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ddpmon.diagnose.kinds import KINDS, KindName
 from ddpmon.format import age, time_of_day
 from ddpmon.report.finding_rows import NAMES, kind_words, rows, since, what, who
@@ -86,6 +88,21 @@ def test_a_standstill_has_lasted_as_long_as_it_says() -> None:
     hang = replace(KNOWN, kind="hang", since_step=1205, evidence={"seconds": 14.0, "waiting": 7})
     assert since(hang, TIMED) == "14 s"
     assert dict(rows(hang, TIMED))["Since"].endswith(", 14 s ago")
+
+
+def test_a_lost_rank_whose_step_is_none_of_the_runs_is_away_since_it_was_heard() -> None:
+    """The row of a rank that was lost after a restart of its own had no time."""
+    assert TIMED.ranks is not None
+    age_s = TIMED.ranks.age_s.copy()
+    age_s[[2, 3]] = 31.0, 14.0
+    lost = Finding("rank_lost", "critical", "", (2, 3), evidence={"silent_s": 31.0})
+    shown = replace(TIMED, ranks=replace(TIMED.ranks, age_s=age_s))
+    assert since(lost, shown, ago=" ago") == "31 s ago"
+    assert dict(rows(lost, shown))["Since"] == f"{time_of_day(shown.taken_at - 31.0)}, 31 s ago"
+    age_s[2] = np.nan
+    for unknown in (replace(lost, kind="rank_failed"), replace(lost, ranks=()), lost):
+        assert since(unknown, shown) == ""
+        assert "Since" not in dict(rows(unknown, shown))
 
 
 def test_the_cost_has_hours_so_far_and_a_day() -> None:

@@ -55,6 +55,12 @@ ROWS = [
         GRAPH,
     ),
     (
+        "graph of the only rank",
+        said(GraphMeasures(700.0, (0,), are_all=True, is_replaying=True, replay_s=0.02), kind="pause", severity="info"),
+        "not measured: a CUDA graph: rank 0 replays a CUDA graph, in which no step is seen",
+        GRAPH,
+    ),
+    (
         "graph that some replay no more",
         said(GraphMeasures(700.0, (0, 1), are_all=False, is_replaying=False, replay_s=20.0), severity="warning"),
         "not measured: a CUDA graph: ranks 0, 1 have replayed no CUDA graph for 20 s, in which no step is seen",

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from msgspec.structs import force_setattr
 
-from ddpmon.report.build import build_job, build_ranks
+from ddpmon.report.build import build_heat, build_job, build_ranks
+from ddpmon.report.build_timeline import build_timeline
 from ddpmon.run.medians import others_medians, row_medians
 from ddpmon.run.model import Run
 from ddpmon.schema import BucketColumns, HistoryFrame
@@ -209,9 +210,18 @@ def test_what_one_step_in_five_costs_is_waited_for_unless_it_is_a_pause(is_pause
     assert view.throughput == pytest.approx(4 * 8 / mean_ms * 1e3)
 
 
-def test_true_transfer_and_bus_bandwidth_come_from_the_buckets() -> None:
-    run = Run(run_info(2, bucket_detail=True))
-    for rank, ms in enumerate(([4.0, 9.0], [8.0, 2.0])):
+@pytest.mark.parametrize(
+    ("of_ranks", "bandwidth"),
+    [
+        (([4.0, 9.0], [8.0, 2.0]), 4000 / 6e-3 * 2 * 1 / 2 / 1e9),
+        pytest.param(([4.0, 9.0],), None, id="one rank sends nothing"),
+    ],
+)
+def test_true_transfer_and_bus_bandwidth_come_from_the_buckets(
+    of_ranks: tuple[list[float], ...], bandwidth: float | None
+) -> None:
+    run = Run(run_info(len(of_ranks), bucket_detail=True))
+    for rank, ms in enumerate(of_ranks):
         detail = BucketColumns(
             step=columns(range(30), {}).step,
             sizes=[1000, 3000],
@@ -219,8 +229,11 @@ def test_true_transfer_and_bus_bandwidth_come_from_the_buckets() -> None:
         )
         steps = columns(range(30), {"duration": [50.0] * 30, "exposed": [12.0] * 30})
         run.add_rank(rank_frame(rank, 1, steps, buckets=detail), 0.0)
-    job = build_job(run, build_ranks(run, run.ages(0.0), NOBODY), np.ones(2, bool), ())
-    assert job.busbw_gb_s == pytest.approx(4000 / 6e-3 * 2 * 1 / 2 / 1e9)
+    ranks = np.ones(len(of_ranks), bool)
+    assert build_job(run, build_ranks(run, run.ages(0.0), NOBODY), ranks, ()).busbw_gb_s == pytest.approx(bandwidth)
+    newest = run.step_map.read()
+    timeline = build_timeline(run, newest, build_heat(run, newest)[0], ranks)
+    assert timeline.busbw_gb_s[-1] == pytest.approx(math.nan if bandwidth is None else bandwidth, nan_ok=True)
 
 
 def test_bucket_detail_keeps_no_frame_in_memory() -> None:

@@ -13,6 +13,7 @@ from ddpmon.tui.view_state import NOTHING_YET
 from ddpmon.tui.widgets.canvas import Canvas
 from tests.commands.command_snapshots import unknown_ranks
 from tests.tui.made_runs import Made, snapshot
+from tests.tui.test_drawing import text_of
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
 
 
@@ -144,6 +145,31 @@ def test_a_source_that_does_not_answer_is_told_and_delays_nothing() -> None:
     assert not source.closed.is_set()  # the reader is still in its read, and nobody waited for it
     source.answering.set()
     assert source.closed.wait(30)
+
+
+@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5"])
+def test_the_header_is_silent_in_the_same_frame_as_its_sentence(view: str) -> None:
+    """`SILENT` stood there a frame before the line had room that says why, and a frame after it was gone."""
+    source = Fixed(STRAGGLER)
+    silent = replace(STRAGGLER, link=Link("silent", "the store does not answer"))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("+41 ms")
+        await watched.press(view)
+        await watched.until_shown("RUNNING")
+        for source.shown, state in ((silent, "SILENT"), (STRAGGLER, "RUNNING"), (silent, "SILENT")):
+            watched.app.shown = replace(source.shown, taken_monotonic=time.monotonic())
+            watched.app.redraw()
+            while state not in (text := _head_of(watched)):
+                assert ("SILENT" in text) is ("the store does not answer" in text)
+                await watched.pilot.pause(0.01)
+            assert ("SILENT" in text) is ("the store does not answer" in text)
+
+    watch(source, act)
+
+
+def _head_of(watched: Watched) -> str:
+    return "\n".join(text_of(watched.app.screen.query_one("#head", Canvas).lines))
 
 
 def test_a_store_that_no_longer_answers_for_a_finished_run_is_not_missed() -> None:

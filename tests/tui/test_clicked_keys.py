@@ -104,13 +104,15 @@ def test_every_line_of_findings_in_full_is_known_for_the_finding_that_it_is_abou
         assert [finding_at(picture, 100, 60, y) for y in said] == [finding]
 
 
-def test_a_click_on_a_finding_that_the_filter_hides_says_so() -> None:
+def test_a_click_on_the_verdict_whose_finding_the_filter_hides_says_so() -> None:
+    """The verdict is the run's; the list below it has only what the filter fits."""
     other = replace(LATE, ranks=(3,), id=9)
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("rank 3: late")
-        watched.app.filter_by("rank=2")
-        await click_on(watched, "rank 3: late")
+        watched.app.filter_by("rank=4")
+        await watched.until(lambda: "rank 3: late" not in watched.text())
+        await click_on(watched, "a shared GPU; pid 4242")
         await watched.until_shown("the filter hides this finding")
         assert view_of(watched) == "overview"
 

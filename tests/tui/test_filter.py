@@ -194,8 +194,10 @@ def test_a_finding_that_is_over_is_found_by_what_the_screen_calls_it() -> None:
 def test_hosts_and_findings_follow_the_same_filter() -> None:
     kinds = {wanted: [each.kind for each in fitting_findings(RUN, wanted)] for wanted in ("", "late>30", "node0", "6")}
     assert "job_slower" in kinds[""]
-    assert kinds["late>30"] == kinds["6"] == ["straggler"]
-    assert set(kinds["node0"]) == {"rank_lost", "slow_node", "straggler"}, "the last one is over, and names rank 1"
+    assert kinds["late>30"] == kinds["6"] == ["straggler", "job_slower"], "what concerns the run concerns every rank"
+    assert set(kinds["node0"]) == {"rank_lost", "slow_node", "straggler", "job_slower"}, "a straggler is over: rank 1"
+    assert fitting_findings(RUN, "late>999") == (), "as no rank fits"
+    assert [each.kind for each in fitting_findings(RUN, "straggler 6")] == ["straggler"]
     assert [each.kind for each in fitting_findings(RUN, "severity=warning")] == ["slow_node", "job_slower"]
     assert fitting_hosts(RUN, "late>30") == {1}
     assert fitting_hosts(RUN, "not late>30") == {0, 1}
@@ -208,7 +210,7 @@ def test_hosts_and_findings_follow_the_same_filter() -> None:
         ("uneven_work not 4", ["uneven_work"]),
         ("not 4", ["uneven_work", "slow_node", "job_slower"]),
         ("not 4-5", ["slow_node", "job_slower"]),
-        ("node0 not 0", ["slow_node"]),
+        ("node0 not 0", ["slow_node", "job_slower"]),
         ("not node0", ["uneven_work", "job_slower"]),
         ("not (4 or slow_node)", ["uneven_work", "job_slower"]),
         ("not uneven_work", ["slow_node", "job_slower"]),

@@ -55,6 +55,23 @@ def test_hosts_of_a_run_whose_store_is_gone_show_their_last_values_too() -> None
 
 
 @pytest.mark.parametrize(
+    ("kind", "evidence", "fate"), [("rank_lost", {}, "lost"), ("monitor_degraded", {"not_reporting": 5}, "silent")]
+)
+def test_a_host_counts_its_own_ranks_of_a_finding_on_several(
+    kind: KindName, evidence: dict[str, float | int | str], fate: str
+) -> None:
+    """`39 ranks: lost` stood beside each of the hosts."""
+    made = snapshot(Made(ranks=8, per_node=4))
+    found = Finding(kind, "critical", "5 ranks are missing.", (1, 3, 4, 5, 6), evidence=evidence)
+    alone = replace(found, ranks=(1, 3), evidence=dict.fromkeys(evidence, 2))
+    rows = rows_of(replace(made, findings=(found,)))
+    assert f"ranks 1, 3: {fate}" in rows[2]
+    assert f"ranks 4-6: {fate}" in rows[3]
+    assert said(replace(made, findings=(found,)), number=1)[1][3:] == "ranks 4-6 here: 5 ranks are missing."
+    assert said(replace(made, findings=(alone,)))[1][3:] == "5 ranks are missing.", "all of them are here"
+
+
+@pytest.mark.parametrize(
     ("link", "state", "is_dim"),
     [("live", "running", False), ("live", "finished", True), ("gone", "finished", True), ("gone", "killed", True)],
 )

@@ -94,4 +94,4 @@ def test_a_number_that_is_a_limit_is_not_told_as_a_total(many: int, title: str, 
     listed = text_of(list_lines(picture, picture.found, TableView(np.arange(many + 1)), 80, 30))
     assert any(line.startswith("─ over ─") and f"─ {title} " in line for line in listed)
     found = text_of(finding_lines(picture, 100, 4))
-    assert f"also found, {counted} " in found[0]
+    assert f"also found, {counted}, 3 shown [5] " in found[0]

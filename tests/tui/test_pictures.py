@@ -56,22 +56,6 @@ def test_the_verdict_names_who_what_since_and_cost_and_counts_the_rest() -> None
     assert "-> Look at the data loader of this rank" in wide[1]
 
 
-@pytest.mark.parametrize(
-    ("notes", "more", "left_out"),
-    [
-        (NOTES, "2 more [5]", "1 of 2 shown, 1 over  [5]"),
-        ((*NOTES[:2], NOTES[0]), "3 more [5]", "1 of 3 shown  [5]"),
-        ((NOTES[0], NOTES[2], NOTES[2]), "1 more [5]", "2 more over  [5]"),
-    ],
-)
-def test_the_list_and_the_first_line_count_the_same_findings(
-    notes: tuple[Finding, ...], more: str, left_out: str
-) -> None:
-    made = picture(Made(straggler=5, findings=notes))
-    assert any(more in line for line in text_of(verdict_lines(made, 120)))
-    assert text_of(finding_lines(made, 100, 3))[-1].strip() == left_out
-
-
 def test_the_headline_says_when_it_began_and_what_it_has_cost() -> None:
     made = snapshot(Made(straggler=5, gpu=True))
     assert made.run is not None

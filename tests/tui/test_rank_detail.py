@@ -228,6 +228,31 @@ def test_what_stands_below_a_finding_and_a_host_says_that_it_is_being_read() -> 
         assert "reading rank 5" in "\n".join(text_of(lines))
 
 
+def test_what_stands_for_the_plots_of_a_rank_that_cannot_be_read_says_so() -> None:
+    """`reading rank 5` stood for a rank that had never been heard, and while the store did not answer."""
+    made = picture(Made(straggler=5, gpu=True))
+    ranks = made.snapshot.ranks
+    assert ranks is not None
+    unheard = replace(ranks, state=(*ranks.state[:5], "unknown", *ranks.state[6:]))
+    said = {
+        "rank 5 has not been heard yet: none of its steps is known": replace(
+            made, snapshot=replace(made.snapshot, ranks=unheard)
+        ),
+        "rank 5 is read as soon as the store answers": replace(made, stuck_s=12.0),
+    }
+    for words, shown in said.items():
+        found = shown.snapshot.findings[0]
+        drawn = (
+            evidence_lines(shown, found, 160, 40),
+            host_courses(shown, 1, 160, 40),
+            detail_lines(shown, 5, 120, 40),
+        )
+        for lines in drawn:
+            text = "\n".join(text_of(lines))
+            assert words in text
+            assert "reading rank" not in text
+
+
 def test_the_title_of_a_plot_has_the_numbers_of_the_table() -> None:
     made = ViewState(snapshot(Made(straggler=5, focus=5, gpu=True)), make_look())
     lines = text_of(detail_lines(made, 5, 240, 70))

@@ -60,6 +60,7 @@ def test_advice_whose_end_has_no_room_keeps_the_command_before_it() -> None:
 @pytest.mark.parametrize(
     ("ranks", "width", "said"),
     [
+        (1, 80, "gpt-stdlib             RUNNING · 00:12:31 · 1/1 rank · heard 0.4 s ago"),
         (8, 80, "gpt-stdlib            RUNNING · 00:12:31 · 8/8 ranks · heard 0.4 s ago"),
         (1024, 80, "gpt-stdlib    RUNNING · 00:12:31 · 1,024/1,024 ranks · heard 0.4 s ago"),
         (1024, 76, "gpt-std…  RUNNING · 00:12:31 · 1,024/1,024 ranks · heard 0.4 s ago"),

@@ -1,4 +1,4 @@
-"""The axis of the timeline: steps, onsets, and times of day over their steps."""
+"""The axis of the timeline: steps, onsets, times of day over their steps, and lost ranks that restart as one event."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 
 from ddpmon.format import time_of_day
 from ddpmon.report.step_clock import wall_of
+from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.timeline_view import timeline_lines
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from tests.tui.test_drawing import text_of
-from tests.tui.test_views import LATE, SHOWN, timed
+from tests.tui.test_views import LATE, SHOWN, made_timeline, timed
 
 COURSES = ("step", "late_pct", "late_rank", "step_ms", "allreduce_ms", "busbw_gb_s", "loss")
 
@@ -55,3 +56,20 @@ def test_a_time_of_day_on_an_axis_of_few_steps_stands_once_and_over_its_step(wid
     assert clocks == [time_of_day(wall_of(shown, step)) for step in (1202, 1203)]
     for step, clock in zip((1202, 1203), clocks, strict=True):
         assert abs(axis.index(clock) + 4 - (first + (step - 1201) / 3 * (last - first))) <= 1
+
+
+@pytest.mark.parametrize(
+    ("restart", "said"),
+    [
+        ((999, 2, 2), ["ranks 2-3 restarted"]),
+        ((999, 3, 2), ["3 ranks restarted", "ranks 2-3 back"]),
+        ((999, 2, 1), ["2 ranks restarted", "ranks 2-3 back"]),
+        ((900, 2, 2), ["2 ranks restarted", "ranks 2-3 back"]),
+    ],
+)
+def test_lost_ranks_that_are_back_by_a_restart_are_one_event(restart: tuple[int, int, int], said: list[str]) -> None:
+    """`ranks 2-3 back` stood beside `2 ranks restarted`."""
+    lost = Finding("rank_lost", "critical", "", (3, 2), since_step=800, cleared_at_step=1000)
+    made = replace(timed(SHOWN), timeline=replace(made_timeline(), restarts=(restart,)), findings=(lost,))
+    text = "\n".join(text_of(timeline_lines(ViewState(made, make_look()), 160, 40)))
+    assert sorted(re.findall(r"(?:ranks 2-3|\d ranks) (?:back|restarted)", text)) == said

@@ -226,7 +226,7 @@ def test_while_a_rank_is_being_read_the_zoom_stays(monkeypatch: pytest.MonkeyPat
         """Never has the detail of a rank."""
 
         def rebuild(self) -> Snapshot:
-            return self.shown
+            return replace(self.shown, taken_monotonic=self.taken_monotonic)
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("% of a step")

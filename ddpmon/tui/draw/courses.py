@@ -71,9 +71,15 @@ ABOUT: Mapping[KindName, str] = {
 }
 
 
-def reading_line(rank: int, look: Look) -> Line:
-    """What stands in the place of a rank's plots while its steps are being read."""
-    return [Segment(f" reading rank {rank} {look.glyphs.more}", look.dim)]
+def reading_line(picture: ViewState, rank: int) -> Line:
+    """What stands in the place of a rank's plots while its steps are being read, or where none can be."""
+    ranks, look = picture.snapshot.ranks, picture.look
+    words = f"reading rank {rank} {look.glyphs.more}"
+    if ranks is not None and rank < len(ranks) and ranks.state[rank] == "unknown":
+        words = f"rank {rank} has not been heard yet: none of its steps is known"
+    elif picture.stuck_s is not None:
+        words = f"rank {rank} is read as soon as the store answers"
+    return [Segment(f" {words}", look.dim)]
 
 
 def offered(detail: RankDetail) -> list[Metric]:

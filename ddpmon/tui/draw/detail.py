@@ -238,7 +238,7 @@ def _meanwhile(picture: ViewState, ranks: Ranks, rank: int, width: int, room: in
     """What is known of a rank while its steps are being read: why it goes no further, and its medians."""
     look = picture.look
     known = RankDetail(rank, {}, stall=ranks.stall[rank], failure=ranks.failure[rank])
-    lines = [reading_line(rank, look), *_trouble(known, width, room - 1, look)]
+    lines = [reading_line(picture, rank), *_trouble(known, width, room - 1, look)]
     table = min(TABLE_WIDTH, width // 2) if width >= WIDE else width
     return [*lines, *peer_lines(picture.snapshot, rank, table, max(room - len(lines), 0), look)]
 

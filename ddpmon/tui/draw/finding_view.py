@@ -17,7 +17,7 @@ from ddpmon.tui.draw.courses import ABOUT, METRICS, Metric, offered, plottable, 
 from ddpmon.tui.draw.findings import block_lines
 from ddpmon.tui.draw.header import calm_style, finding_style
 from ddpmon.tui.draw.heat import heat_lines, ranks_lines
-from ddpmon.tui.draw.panel import no_match, paragraph, title, title_line
+from ddpmon.tui.draw.panel import narrowed, no_match, paragraph, title, title_line
 from ddpmon.tui.draw.run_plots import LEAST, calm_plots, latest_plot, plots_below
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.lines import Line, cells_of, clip_words, fit, fit_all, left, wrap
@@ -51,7 +51,9 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     shown = findings
     lasting = sum(finding.cleared_at_step is None for finding in shown)
     room = list_room(picture, findings, width, height)
-    remark = _narrowed(picture, len(shown)) or (plural(lasting, "finding") if lasting and room >= len(shown) else "")
+    known, is_counted = len(picture.snapshot.findings), bool(lasting) and room >= len(shown)
+    remark = narrowed(picture.wanted, len(shown), plural(known, "finding"), picture.look)
+    remark = remark or (plural(lasting, "finding") if is_counted else "")
     part = f"{view.top + 1:,}-{min(view.top + room, len(shown)):,} of {len(shown):,}" if room < len(shown) else ""
     here = shown[view.top : view.top + room]
     now = [finding for finding in here if finding.cleared_at_step is None]
@@ -77,14 +79,6 @@ def list_room(picture: ViewState, findings: Sequence[Finding], width: int, heigh
     lasting = any(finding.cleared_at_step is None for finding in findings)
     over = any(finding.cleared_at_step is not None for finding in findings)
     return max(height - 1 - over - (0 if lasting else calm_rows(picture, width, height)), 1)
-
-
-def _narrowed(picture: ViewState, shown: int) -> str:
-    """Which filter hides some of the findings."""
-    if not picture.wanted:
-        return ""
-    total = plural(len(picture.snapshot.findings), "finding")
-    return f"filter {picture.look.clean(picture.wanted)}: {shown:,} of {total}"
 
 
 def calm_rows(picture: ViewState, width: int, height: int) -> int:
@@ -200,13 +194,13 @@ def _plots(picture: ViewState, finding: Finding, width: int, room: int) -> list[
 
     A finding that names no rank stands beside all of them.
     """
-    detail, look = picture.snapshot.detail, picture.look
+    detail = picture.snapshot.detail
     if room < (PLOT_LEAST if finding.ranks else BESIDE_LEAST):
         return []
     if not finding.ranks:
         return _beside_all(picture, width, room)
     if detail is None or detail.rank != finding.ranks[0]:
-        return [[], reading_line(finding.ranks[0], look)]
+        return [[], reading_line(picture, finding.ranks[0])]
     metric = _plotted(detail, finding)
     rest = [each for each in plottable(detail, FURTHER) if each is not metric]
     more = room >= PLOT_MOST + LEAST and rest and fills_room(picture)

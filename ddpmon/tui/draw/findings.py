@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from ddpmon.report.verdicts import firing, headline, is_restart, nothing_found
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import calm_style, finding_style
-from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.panel import narrowed, no_match, title
 from ddpmon.tui.lines import Line, clip, clip_words, fit, fit_all, spread, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -27,6 +28,7 @@ INDENT = "     "
 BLOCK_ROWS = 16
 SINCE, STEP = "since step", "step"  # a column of findings in one line, and of some that are over
 DETAILS = 2  # figures behind what a finding is
+TITLE_ENDS = 6  # cells of a title besides its name and its remark
 LEAST_ROWS = 3  # of a finding in full: its sentence, its facts, an empty line
 
 
@@ -45,39 +47,52 @@ def finding_at(picture: ViewState, width: int, height: int, y: int) -> Finding |
 
 
 def _panel(picture: ViewState, width: int, height: int) -> list[Owned]:
-    look, findings = picture.look, picture.below_notice
-    full = _in_turn(picture, width)[1:] if LEAST_ROWS * len(findings) < height else []
+    look, findings, listed = picture.look, picture.below_notice, picture.listed
+    full = _in_turn(picture, width)[1:] if LEAST_ROWS * len(listed) < height else []
     if full and len(full) < height:
-        return [(title("findings", _count(picture), width, look), None), *full]
+        remark = ", ".join(filter(None, [_narrowed(picture, listed, findings), *_counts(listed, listed)]))
+        return [(title("findings", remark, width, look), None), *full]
     first = headline(findings)
-    rest = [finding for finding in findings if finding is not first]
-    if first is not None and not rest:
+    if first is not None and len(findings) == 1:
         advice = _paragraph(_advice(first, picture), width, look.text)
         return [(title("what to do", "", width, look), None), *((line, first) for line in advice)]
-    room = height - 1
-    shown = rest if len(rest) <= room else rest[: max(room - 1, 0)]
+    others, rest = ([each for each in some if each is not first] for some in (findings, listed))
+    shown = rest[: height - 1]
     columns = Columns.of(shown, look, costs_word(picture.snapshot))
-    name = ", ".join(filter(None, ["also found", _count(picture)]))
+    name = _also_found(_narrowed(picture, rest, others), _counts(rest, shown), width - len(columns.heading))
     rows: list[Owned] = [(title(name, columns.heading, width, look), None)]
     rows += [(one_line(each, width, look, columns), each) for each in shown]
-    if len(rest) > len(shown):
-        rows.append(([Segment(f"{INDENT}{_left_out(rest, shown)}  [5]", look.dim)], None))
-    return rows
+    return rows if rest else [*rows, *((line, None) for line in no_match("other finding", width, look))]
 
 
-def _left_out(rest: list[Finding], shown: list[Finding]) -> str:
-    """`4 of 5 shown, 2 over`, `2 more over`: the first line counts as many more, without those that are over."""
-    lasting, here = len(firing(rest)), len(firing(shown))
-    over = len(rest) - len(shown) - (lasting - here)
-    parts = [f"{here:,} of {lasting:,} shown"] if here < lasting else []
-    rest_over = over_words(over) if parts or not shown else f"{over:,} more over"
-    return ", ".join([*parts, rest_over] if over else parts)
+def further(picture: ViewState) -> int:
+    """The lines that the list besides the headline needs below its title: one where the filter fits none of it."""
+    first = headline(picture.below_notice)
+    needed = sum(each is not first for each in picture.listed)
+    return needed or int(len(picture.below_notice) > (first is not None))
 
 
-def _count(picture: ViewState) -> str:
-    lasting = firing(picture.below_notice)
-    over = len(picture.below_notice) - len(lasting)
-    return over_words(over) if over else ""
+def _also_found(filtered: str, counts: Sequence[str], room: int) -> str:
+    """`also found, filter late>10: 2 of 7, 1 over`; a filter without room there is only counted."""
+    brief = re.sub(r"^filter .*:", "filter:", filtered)
+    names = [", ".join(filter(None, ["also found", said, *counts])) for said in (filtered, brief)]
+    return names[cell_len(names[0]) > room - TITLE_ENDS]
+
+
+def _narrowed(picture: ViewState, listed: Sequence[Finding], found: Sequence[Finding]) -> str:
+    return narrowed(picture.wanted, len(listed), f"{len(found):,}", picture.look)
+
+
+def _counts(listed: Sequence[Finding], shown: Sequence[Finding]) -> list[str]:
+    """`5 of 6 shown`, `2 over`, and the key to all of them where some have no room.
+
+    The first line of the overview counts those that last as well, so those that are over are counted apart.
+    """
+    lasting, here = len(firing(listed)), len(firing(shown))
+    over, past = len(listed) - lasting, len(shown) - here
+    counts = [f"{here:,} of {lasting:,} shown"] if here < lasting else []
+    counts += [over_words(over) + (f", {past:,} shown" if here == lasting and past < over else "")] if over else []
+    return counts if len(shown) == len(listed) else [*counts[:-1], f"{counts[-1]} [5]"]
 
 
 class Columns(NamedTuple):
@@ -198,11 +213,13 @@ def all_findings(picture: ViewState, width: int) -> list[Line]:
 def _in_turn(picture: ViewState, width: int) -> list[Owned]:
     look, snapshot = picture.look, picture.snapshot
     rows: list[Owned] = [([Segment("")], None)]
-    if not firing(picture.below_notice):
+    if picture.below_notice and not picture.listed:
+        rows += [(line, None) for line in no_match("finding", width, look)]
+    elif not firing(picture.below_notice):
         glyph, style = calm_style(snapshot, look)
         calm = _paragraph(look.clean(nothing_found(snapshot)), width, style, f" {glyph} ")
         rows += [(line, None) for line in (*calm, [])]
-    for finding in sorted(picture.below_notice, key=lambda finding: finding.cleared_at_step is not None):
+    for finding in sorted(picture.listed, key=lambda finding: finding.cleared_at_step is not None):
         rows += [*((line, finding) for line in _in_full(finding, picture, width)), ([], None)]
     for text in snapshot.notices:
         rows += [(line, None) for line in _paragraph(look.clean(text), width, look.dim, f" {look.glyphs.note} ")]

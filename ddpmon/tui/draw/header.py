@@ -110,7 +110,7 @@ def _coverage(picture: ViewState, look: Look) -> list[list[Line]]:
     ago = age(word, look.unknown)
     said, brief = f"{'ended' if over else 'heard'} {ago} ago", f"ended {ago}" if over else ago
     told = f"{coverage.reporting:,}/{coverage.expected:,}"
-    ways = ((f"{told} ranks", said), (told, said), (told, brief))
+    ways = ((f"{coverage.reporting:,}/{plural(coverage.expected, 'rank')}", said), (told, said), (told, brief))
     return [[[Segment(text, tone)] for text in way] for way in ways]
 
 

@@ -49,7 +49,7 @@ def host_courses(picture: ViewState, number: int, width: int, height: int) -> li
         return lines
     if detail is None or detail.rank not in node.ranks:
         wanted = plotted_rank(snapshot, number)
-        return lines if wanted is None else [*lines, reading_line(wanted, look)]
+        return lines if wanted is None else [*lines, reading_line(picture, wanted)]
     named = marked_ranks(snapshot.findings).get(detail.rank)
     metrics = plottable(detail, MACHINE)
     lines.append(title(f"rank {detail.rank} and its machine", _shaded(snapshot, detail, metrics), width, look))

@@ -12,6 +12,7 @@ from rich.style import Style
 
 from ddpmon.format import age, figure, pct, plural, size
 from ddpmon.machine import Disk, HostFigures, Nic, TakenPort
+from ddpmon.report.finding_rows import own_ranks
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, rank_span
 from ddpmon.report.host_summary import free_share, host_words, is_tight, known_sum, memory_pct, received, sent
 from ddpmon.report.last_word import last_heard_s
@@ -242,7 +243,7 @@ def sentences(picture: ViewState, node: NodeView, width: int) -> list[Line]:
     snapshot, look = picture.snapshot, picture.look
     found = about_host(snapshot.findings, node)
     found = [finding for finding in found if not any(_explains(finding, other) for other in found)]
-    lines = [line for finding in found[:SENTENCES] for line in _sentence(picture, finding, width)]
+    lines = [line for finding in found[:SENTENCES] for line in _sentence(picture, finding, node, width)]
     more = len(found) - SENTENCES
     lines += [[Segment(f"   {more:,} more  [5]", look.dim)]] if more > 0 else []
     words, told = "; ".join(host_words(node.figures)), about_machine(found)
@@ -260,9 +261,12 @@ def _explains(cause: Finding, finding: Finding) -> bool:
     return same and not set(finding.ranks).isdisjoint(cause.ranks)
 
 
-def _sentence(picture: ViewState, finding: Finding, width: int) -> list[Line]:
+def _sentence(picture: ViewState, finding: Finding, node: NodeView, width: int) -> list[Line]:
+    """A finding in full, behind those of its ranks that are here where others are elsewhere."""
     glyph, style = finding_style(finding, picture.look)
-    return paragraph(said_below(picture, finding), glyph, style, width, picture.look)
+    own = own_ranks(finding, node)
+    here = f"{rank_span(own)} here: " if len(own) < len(finding.ranks) else ""
+    return paragraph(here + said_below(picture, finding), glyph, style, width, picture.look)
 
 
 def _figures(node: NodeView, width: int, look: Look) -> list[Line]:

@@ -38,7 +38,7 @@ from ddpmon.tui.draw.host_cells import (
     values_of,
 )
 from ddpmon.tui.draw.order import ODD
-from ddpmon.tui.draw.panel import dimmed, no_match, title
+from ddpmon.tui.draw.panel import dimmed, narrowed, no_match, title
 from ddpmon.tui.draw.panel_sizes import HEAT_ROWS_MOST
 from ddpmon.tui.draw.table import HEAD, TableView
 from ddpmon.tui.lines import Line, cells_of, clip, cut, fit, fit_all, joined, left, width_of
@@ -157,7 +157,7 @@ def _nobody(snapshot: Snapshot) -> str:
 def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric, look: Look, width: int) -> str:
     shown = len(view.order)
     known = max(len(snapshot.run.nodes) if snapshot.run else 0, shown)
-    parts = [f"filter {view.wanted}: {shown:,} of {known:,}"] if view.wanted else []
+    parts = [narrowed(view.wanted, shown, f"{known:,}", look)] if view.wanted else []
     parts += [f"{shown:,} of {known:,} heard from"] if shown < known and not view.wanted else []
     parts += [f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}"] if shown > room > 0 else []
     still = ["no step finishes"] if is_standing_still(snapshot) else []
@@ -328,7 +328,7 @@ class _Page:
         others = [Segment(look.clean(words), tone) for words in [*self._silence(node, finding), *rest]]
         if finding is None:
             return others
-        whom = who(finding)
+        whom = who(finding, node)
         words = look.clean(f"{whom}: {what_within(finding, room - len(whom) - 2)}")
         said = Segment(words, finding_style(finding, look)[1])
         return [*others, said] if finding.severity == "info" else [said, *others]

@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.format import age, count, figure, known, loss_words, pct
+from ddpmon.format import age, count, figure, known, loss_words, pct, plural
 from ddpmon.report.job_progress import progress_words, throughput_unit
 from ddpmon.report.last_word import last_step_s
 from ddpmon.report.overdue import is_last_step_old
@@ -160,7 +160,7 @@ def _waited_for(snapshot: Snapshot, who: Sequence[int]) -> str:
     single = [rank for rank in who if rank not in whole]
     more = f" and {len(single) - NAMED} more" if len(single) > NAMED else ""
     ranks = f"rank{'s' if len(single) > 1 else ''} {', '.join(map(str, single[:NAMED]))}{more}" if single else ""
-    named = ", ".join(hosts[:NAMED]) + (f" and {len(hosts) - NAMED} more hosts" if len(hosts) > NAMED else "")
+    named = ", ".join(hosts[:NAMED]) + (f" and {plural(len(hosts) - NAMED, 'more host')}" if len(hosts) > NAMED else "")
     parts = [ranks, named] if who[0] in single else [named, ranks]
     return " and ".join(filter(None, parts))
 

@@ -75,6 +75,11 @@ def no_match(what: str, width: int, look: Look) -> list[Line]:
     return paragraph(f"no {what} matches; esc in the overview clears the filter", " ", look.dim, width, look)
 
 
+def narrowed(wanted: str, shown: int, total: str, look: Look) -> str:
+    """`filter late>10: 3 of 8 findings`: what the filter leaves of a list, in every view; empty without a filter."""
+    return f"filter {look.clean(wanted)}: {shown:,} of {total}" if wanted else ""
+
+
 def beginning(
     first: Sequence[str], onsets: Sequence[tuple[int, str]], width: int, look: Look, sign: StyledGlyph | None = None
 ) -> list[Mark]:

@@ -30,7 +30,7 @@ from ddpmon.tui.draw.columns import (
     sheet,
 )
 from ddpmon.tui.draw.header import finding_style
-from ddpmon.tui.draw.panel import no_match, title
+from ddpmon.tui.draw.panel import narrowed, no_match, title
 from ddpmon.tui.lines import Line, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -93,7 +93,7 @@ def heading_at(picture: ViewState, view: TableView, width: int, x: int) -> str |
 
 def _subtitle(view: TableView, room: int, total: int, look: Look) -> str:
     shown = len(view.order)
-    parts = [f"filter {look.clean(view.wanted)}: {shown:,} of {total:,}"] if view.wanted else []
+    parts = [narrowed(view.wanted, shown, f"{total:,}", look)] if view.wanted else []
     if shown > room > 0:
         parts.append(f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}")
     direction = (", reversed" if view.sort == "worst" else f" {look.glyphs.up}") if view.reverse else ""

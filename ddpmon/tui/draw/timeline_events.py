@@ -14,6 +14,7 @@ from ddpmon.format import count, plural
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.step_clock import step_at
 from ddpmon.report.verdicts import is_kill, is_restart
+from ddpmon.run.recent import RECENT
 from ddpmon.snapshot import Finding, Snapshot, Timeline
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import APART, Mark
@@ -62,7 +63,7 @@ def event_rows(whole: Snapshot, timeline: Timeline, span: Span, columns: int, ro
     lasting = (
         *_beginnings(whole, timeline, span, look),
         *_ends(whole, timeline, span, look),
-        *_restarts(timeline, span, look),
+        *_restarts(whole, timeline, span, look),
     )
     named = [Event(mark.step, look.glyphs.note, look.clean(mark.name)[:16]) for mark in timeline.marks[::-1]]
     found, named = (
@@ -158,13 +159,24 @@ def _ends(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> Iterat
     for finding in whole.findings:
         over = finding.cleared_at_step
         if over is not None and span[0] <= over and not _is_hidden(over, timeline, span):
-            whom, fact = look.clean(_whom(finding) or what(finding)), "back" if finding.kind == "rank_lost" else "over"
+            again = any(_is_back_by(finding, restart) for restart in timeline.restarts)
+            fact = "restarted" if again else "back" if finding.kind == "rank_lost" else "over"
+            whom = look.clean(_whom(finding) or what(finding))
             yield Event(min(over, span[1]), look.glyphs.finished, f"{whom} {fact}", fact=fact)
 
 
-def _restarts(timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
-    for step, many, first in timeline.restarts:
-        if span[0] <= step:
+def _is_back_by(finding: Finding, restart: tuple[int, int, int]) -> bool:
+    """Whether the ranks that were lost are those that restarted then: one event tells that they are back."""
+    (step, many, first), over = restart, finding.cleared_at_step
+    alike = finding.kind == "rank_lost" and (many, first) == (len(finding.ranks), min(finding.ranks, default=-1))
+    return alike and over is not None and abs(over - 1 - step) <= RECENT
+
+
+def _restarts(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
+    """The restarts that `_ends` does not tell."""
+    for restart in timeline.restarts:
+        step, many, first = restart
+        if span[0] <= step and not any(_is_back_by(finding, restart) for finding in whole.findings):
             whom = f"rank {first}" if many == 1 else plural(many, "rank")
             yield Event(step, look.glyphs.note, f"{whom} restarted", fact=f"{many:,} restarted")
 

@@ -50,7 +50,9 @@ def fitting_hosts(snapshot: Snapshot, wanted: str) -> set[int]:
 
 
 def fitting_findings(snapshot: Snapshot, wanted: str) -> tuple[Finding, ...]:
-    """The findings that the filter fits together with a rank that they name, or with one of a host that they name.
+    """The findings that the filter fits together with a rank that they concern.
+
+    These are the ranks that a finding names, if it names none those of its hosts, and else all of the run.
 
     Raises:
         FilterError: the filter is not understood.
@@ -177,11 +179,11 @@ def _named_by(findings: Sequence[Finding], ranks: Ranks) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Each finding with each rank that it names, or that is on its hosts if it names no rank.
+    """Each finding with each rank that it concerns.
 
     Attributes:
         finding: [pairs] the place of the finding.
-        rank: [pairs] the rank; -1 in the only pair of a finding that names nobody.
+        rank: [pairs] the rank; -1 in the only pair of a finding on hosts without a known rank.
     """
 
     finding: Ints
@@ -189,7 +191,10 @@ class _Pairs:
 
     @classmethod
     def of(cls, findings: Sequence[Finding], ranks: Ranks) -> _Pairs:
-        named = [np.flatnonzero(_named_by([finding], ranks)) for finding in findings]
+        everybody = np.arange(len(ranks))
+        named = [
+            np.flatnonzero(_named_by([each], ranks)) if each.ranks or each.nodes else everybody for each in findings
+        ]
         named = [each if each.size else np.array([-1]) for each in named]
         return cls(np.repeat(np.arange(len(named)), list(map(len, named))), np.concatenate(named))
 

@@ -41,11 +41,16 @@ class Canvas(Widget):
         self._drawn: list[Line] = []
         self._strips: list[Strip | None] = []  # the same lines, painted; None for one that is not painted yet
         self._paint: Callable[[Style | None], Style] | None = None
+        self._awaited: int | None = None
+
+    def take(self, height: int) -> None:
+        """Take so many lines. Until the layout gives them, nothing is drawn: what belongs together appears together."""
+        self.styles.height = self._awaited = height
 
     def redraw(self) -> None:
         """Draw again and mark the lines that differ from what is on the screen."""
         width, height = self.size
-        if not (width and height and self.display):
+        if not (width and height and self.display) or self._awaited not in (None, height):
             return
         lines, is_faded = self._draw(width, height)[:height], self._is_faded()
         fresh = [merged(self._faded(line) if is_faded else line) for line in lines]

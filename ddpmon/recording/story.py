@@ -21,6 +21,7 @@ from ddpmon.report.cost import lost_hours
 from ddpmon.report.last_word import known_until
 from ddpmon.report.run_report import Event, RunReport
 from ddpmon.report.step_clock import wall_of
+from ddpmon.report.verdicts import is_past
 from ddpmon.schema import RunInfo
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot
@@ -59,8 +60,8 @@ def report_of(recording: Recording, snapshot: Snapshot, source: str, until: floa
     """
     run, info = _recorded(recording, snapshot, source)
     began = next((wall for (wall,) in recording.rows("SELECT first_at FROM runs WHERE run = ?", run)), None)
-    events = tuple(events_of(recording, run, until))
-    events = tuple(_with_onset(_said_then(event, snapshot), snapshot) for event in events)
+    told = (event for event in events_of(recording, run, until) if not _is_answered(event, snapshot))
+    events = tuple(_with_onset(_said_then(event, snapshot), snapshot) for event in told)
     began_at = float(began) if isinstance(began, (int, float)) and math.isfinite(began) else recording.chunks[0].wall
     return RunReport(snapshot, info, events, began_at, known_until(snapshot), source, tuple(recording.notes))
 
@@ -133,6 +134,12 @@ def _said_then(event: Event, snapshot: Snapshot) -> Event:
         if _is_of(finding, event):
             return replace(_event_of(finding, snapshot), **{name: getattr(event, name) for name in _LIFE})
     return event
+
+
+def _is_answered(event: Event, snapshot: Snapshot) -> bool:
+    """Whether it said until the end that ranks are not heard, and the end of the run has told why."""
+    is_said = any(_is_of(finding, event) for finding in snapshot.findings)
+    return event.kind == "monitor_degraded" and event.lasts and is_past(snapshot) and not is_said
 
 
 def _is_of(finding: Finding, event: Event) -> bool:

@@ -11,11 +11,12 @@ from ddpmon.format import UNKNOWN, clean, clock, count, figure, known, local_tim
 from ddpmon.report import attempt_sentences
 from ddpmon.report.cost import OVERLAP, hour_unit, hours_within, hours_words, together_words
 from ddpmon.report.job_progress import throughput_unit
-from ddpmon.report.past import how_ended
+from ddpmon.report.past import how_ended, kill_of
 from ddpmon.report.run_about import model, settings, versions
 from ddpmon.report.verdicts import calm_sentence, headline
 from ddpmon.report.wording import last_steps
 from ddpmon.schema import RunInfo
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Snapshot
 
 _LEAST_HOURS = 0.01  # less is not told
@@ -91,14 +92,15 @@ class RunReport:
 
     @property
     def preface(self) -> list[str]:
-        """What is said before the troubles: how the attempts before this one ended, and whether there are troubles."""
-        attempts = attempt_sentences.of_run(self.info)
+        """What is said before the troubles: how the attempts ended, what to do about a kill, whether there are any."""
+        attempts, kill = attempt_sentences.of_run(self.info), kill_of(self.snapshot)
+        killed = [] if kill is None else [kill.summary, advice_text(kill.advice)]
         none = (
             []
             if self.troubles or how_ended(self.snapshot)
             else [f"no trouble was found{' in this attempt' if attempts else ''}"]
         )
-        return [f"{said[:1].upper()}{said[1:]}." for said in (*attempts, *none)]
+        return [f"{said[:1].upper()}{said[1:]}." for said in (*attempts, *killed, *none)]
 
     @property
     def advice(self) -> list[Event]:

@@ -123,7 +123,9 @@ def is_device_name(text: str) -> bool:
     return _DEVICE.fullmatch(text) is not None
 
 
-def on_host(host: str, command: str, whose: Whose = "", *, lead: str = "", instead: str = "") -> ShellCommand:
+def on_host(
+    host: str, command: str, whose: Whose = "", *, lead: str = "", instead: str = "", then: str = ""
+) -> ShellCommand:
     """The command to paste; without its host where that is unknown or has an odd name.
 
     Args:
@@ -132,8 +134,9 @@ def on_host(host: str, command: str, whose: Whose = "", *, lead: str = "", inste
         whose: as `ShellCommand` has it.
         lead: the same.
         instead: the same.
+        then: the same.
     """
-    return ShellCommand(command, host if is_host_name(host) else "", whose, lead, instead)
+    return ShellCommand(command, host if is_host_name(host) else "", whose, lead, instead, then)
 
 
 def stack_command(host: str, pid: int) -> ShellCommand:

@@ -1,4 +1,4 @@
-"""The report on a run that was killed: the end answers what nobody knew before it, and the advice is about the kill."""
+"""Reports on runs that were killed or recorded late: no open question is left, and all figures are of one time."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ddpmon.recording.story import events_of, report_of_file
 from ddpmon.recording.travel import Replay
 from ddpmon.report.report_html import page
 from ddpmon.report.report_markdown import markdown
+from ddpmon.report.run_report import cost_words
 from ddpmon.simulate.plan import Plan
 from ddpmon.snapshot import Snapshot
 from ddpmon.watcher.way import Fate
@@ -75,3 +76,28 @@ def test_the_advice_on_a_kill_is_about_the_kill(killed: Path, shown: Snapshot) -
     lines = list(status_lines(shown))
     (at,) = [at for at, line in enumerate(lines) if line.startswith("not live: the run was killed or crashed")]
     assert lines[at + 1].strip().startswith(READ)
+
+
+def test_what_is_lost_and_what_is_used_are_counted_from_the_beginning_of_the_recording(tmp_path: Path) -> None:
+    """Of a recording that begins late, what a finding lost since its onset exceeded what the run had used."""
+    path, made = tmp_path / "late.ddpmon", list[Recorder]()
+
+    def make() -> Recorder:
+        made.append(Recorder(path))
+        return made[0]
+
+    plan = Plan(ranks=64, hosts=8, scenario="straggler")
+    with simulated(plan, make=make) as run:
+        run.clock.now = 7200.0
+        run.go(60)
+    made[0].close()
+    report = report_of_file(path)
+    (late,) = [event for event in report.troubles if event.kind == "straggler"]
+    used, _ = report.device_hours
+    assert late.is_older
+    assert late.cost_pct is not None
+    assert late.hours == pytest.approx(late.cost_pct / 100 * used, rel=0.05)
+    said = markdown(report)
+    assert " GPU-h since the recording began\n" in said
+    assert "00:00:59 since the recording began (" in said
+    assert "at least" not in cost_words(late, report), "the onset does not matter here"

@@ -15,6 +15,7 @@ from ddpmon.parts import NO_HOST, StackFrame
 from ddpmon.run.recent import RECENT
 from ddpmon.shell_command import Advice, ShellCommand, Whose
 
+OVER = "over since step "  # begins a sentence in the present tense on what is over
 _SHOWN = 6
 RHYTHM = 1.5  # steps from one late step to the next, on average: a smaller mean would be said as "one step of 1"
 _STACK_LINES = 16
@@ -35,6 +36,7 @@ class Words(Struct, frozen=True):
         cause: what the rank itself tells of the reason, where `said` names it already.
         lines: the lines of code that `said` names, as `format_line` has them.
         tells_moment: `said` says itself at which past moment it happened, and is true ever since.
+        tells_end: of what is over, `said` is in the past and says itself until when.
     """
 
     said: str
@@ -45,6 +47,7 @@ class Words(Struct, frozen=True):
     cause: str | None = None
     lines: tuple[StackFrame, ...] = ()
     tells_moment: bool = False
+    tells_end: bool = False
 
 
 Sentence = Callable[[Any, Alert], Words]  # of measures of one class, and the alert that carries them
@@ -85,6 +88,17 @@ def does(ranks: Sequence[int], verb: str) -> str:
     ending = "es" if verb.endswith(("ch", "sh", "s", "x", "o")) else "s"
     single = {"are": "is", "were": "was", "have": "has"}.get(verb, f"{verb}{ending}")
     return f"{format_ranks(ranks)} {single if len(ranks) == 1 else verb}"
+
+
+def during(alert: Alert) -> str:
+    """`since step 60`, of a bound `since before step 60`; of what is over `from step 60 to 200`."""
+    began = f"{'before ' if alert.since_is_bound else ''}step {alert.since_step or 0:,}"
+    return f"since {began}" if alert.cleared_at_step is None else f"from {began} to {alert.cleared_at_step:,}"
+
+
+def tense(alert: Alert, now: str, then: str) -> str:
+    """The verb of its sentence: what is over is told in the past."""
+    return now if alert.cleared_at_step is None else then
 
 
 def others_do(ranks: Sequence[int], verb: str) -> str:

@@ -18,7 +18,7 @@ from ddpmon.report.run_report import cost_words
 from ddpmon.simulate.plan import Plan
 from ddpmon.snapshot import Snapshot
 from ddpmon.watcher.way import Fate
-from tests.recording.made_recordings import SimulatedRun, simulated
+from tests.recording.made_recordings import SimulatedRun, record, simulated
 
 READ = "read the launcher's output, and the kernel's log (dmesg)"
 
@@ -101,3 +101,17 @@ def test_what_is_lost_and_what_is_used_are_counted_from_the_beginning_of_the_rec
     assert " GPU-h since the recording began\n" in said
     assert "00:00:59 since the recording began (" in said
     assert "at least" not in cost_words(late, report), "the onset does not matter here"
+
+
+def test_what_is_over_is_told_in_the_past_by_the_report_and_by_the_screen(tmp_path: Path) -> None:
+    """The report said `is late` of what was over long before."""
+    path = tmp_path / "over.ddpmon"
+    record(Plan(ranks=64, hosts=8, scenario="mixed"), 200, path).close()
+    replay = Replay(path)
+    over = {f.id: f for f in replay.tick().findings if f.cleared_at_step is not None and f.id}
+    replay.close()
+    report = report_of_file(path)
+    told = {event.finding_id: event for event in report.events if not event.lasts}
+    assert over
+    assert {number: told[number].summary for number in over} == {number: each.summary for number, each in over.items()}
+    assert "(over): over since" not in markdown(report)

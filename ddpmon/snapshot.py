@@ -136,6 +136,7 @@ class Ranks:
     local_rank: Ints
     pid: Ints
     step: Ints
+    out_of_step: NDArray[np.bool_]  # at other steps than the rest, as after a restart alone
     age_s: Floats
     loss: Floats
     step_ms: Floats

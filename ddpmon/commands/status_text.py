@@ -14,6 +14,7 @@ from ddpmon.diagnose.pending import Pending
 from ddpmon.format import age, clock, local_time, plural
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.job_progress import progress_words, throughput_unit
+from ddpmon.report.past import kill_of
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
 from ddpmon.report.verdicts import (
@@ -62,6 +63,8 @@ def status_lines(snapshot: Snapshot, *, all_ranks: bool = False) -> Iterator[str
         yield from _recorded(snapshot.replay, snapshot.run)
     if snapshot.link.state == "gone":
         yield f"not live: {printable(snapshot.link.message)}"
+        if (kill := kill_of(snapshot)) is not None:
+            yield f"    {printable(advice_text(kill.advice))}"
     yield figures_line(snapshot)
     yield from _progress(snapshot)
     yield _more_figures(figures_now(snapshot))

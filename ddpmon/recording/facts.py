@@ -156,7 +156,7 @@ class AlertRows:
                 continue
             over.add(ended := (*_identity(alert), alert.cleared_at_step))
             if ended not in self._over:
-                self._clear(book, alert)
+                self._clear(book, alert, finding)
         self._over = over
         for identity, (alert, finding) in lasting.items():
             self._put(book, identity, alert, finding, tick, step)
@@ -187,10 +187,12 @@ class AlertRows:
             values,
         )
 
-    def _clear(self, book: sqlite3.Connection, alert: Alert) -> None:
+    def _clear(self, book: sqlite3.Connection, alert: Alert, finding: Finding) -> None:
+        """Write until when it was said, and its sentence in the past."""
         row = self._rows.get(_identity(alert))
         if row is not None:
-            book.execute("UPDATE alerts SET cleared_at_step = ? WHERE id = ?", (alert.cleared_at_step, row))
+            values = alert.cleared_at_step, finding.summary, row
+            book.execute("UPDATE alerts SET cleared_at_step = ?, summary = ? WHERE id = ?", values)
 
 
 def _identity(alert: Alert) -> Identity:

@@ -17,10 +17,11 @@ from ddpmon.recording.layout import RecordingError
 from ddpmon.recording.looks import DamageError
 from ddpmon.recording.reader import Place, Recording
 from ddpmon.recording.travel import Replay
-from ddpmon.report.cost import lost_hours
+from ddpmon.report.cost import loses_since, lost_hours
 from ddpmon.report.last_word import known_until
 from ddpmon.report.run_report import Event, RunReport
 from ddpmon.report.step_clock import wall_of
+from ddpmon.report.verdicts import is_past
 from ddpmon.schema import RunInfo
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot
@@ -59,10 +60,11 @@ def report_of(recording: Recording, snapshot: Snapshot, source: str, until: floa
     """
     run, info = _recorded(recording, snapshot, source)
     began = next((wall for (wall,) in recording.rows("SELECT first_at FROM runs WHERE run = ?", run)), None)
-    events = tuple(events_of(recording, run, until))
-    events = tuple(_with_onset(_said_then(event, snapshot), snapshot) for event in events)
     began_at = float(began) if isinstance(began, (int, float)) and math.isfinite(began) else recording.chunks[0].wall
-    return RunReport(snapshot, info, events, began_at, known_until(snapshot), source, tuple(recording.notes))
+    told = (event for event in events_of(recording, run, until) if not _is_answered(event, snapshot))
+    events = tuple(_with_onset(_said_then(event, snapshot, began_at), snapshot) for event in told)
+    ended_at, notes = known_until(snapshot), tuple(recording.notes)
+    return RunReport(snapshot, info, events, began_at, ended_at, source, notes)
 
 
 def _recorded(recording: Recording, snapshot: Snapshot, source: str) -> tuple[int, RunInfo]:
@@ -124,15 +126,23 @@ def _with_onset(event: Event, snapshot: Snapshot) -> Event:
     return replace(event, began_at=wall if is_before else None)
 
 
-def _said_then(event: Event, snapshot: Snapshot) -> Event:
+def _said_then(event: Event, snapshot: Snapshot, began_at: float) -> Event:
     """The event as the findings of the picture describe it, so that a report has one number for one thing.
+
+    What it has cost is counted from the Unix time `began_at` on, as the time that the run has taken.
 
     A recording keeps the description of its last look alone, and that without the commands that name a process.
     """
     for finding in snapshot.findings if event.lasts else ():
         if _is_of(finding, event):
-            return replace(_event_of(finding, snapshot), **{name: getattr(event, name) for name in _LIFE})
+            return replace(_event_of(finding, snapshot, began_at), **{name: getattr(event, name) for name in _LIFE})
     return event
+
+
+def _is_answered(event: Event, snapshot: Snapshot) -> bool:
+    """Whether it said until the end that ranks are not heard, and the end of the run has told why."""
+    is_said = any(_is_of(finding, event) for finding in snapshot.findings)
+    return event.kind == "monitor_degraded" and event.lasts and is_past(snapshot) and not is_said
 
 
 def _is_of(finding: Finding, event: Event) -> bool:
@@ -181,11 +191,13 @@ def _number(value: Any, kind: type[N]) -> N | None:
 
 def report_of_snapshot(snapshot: Snapshot, info: RunInfo, source: str) -> RunReport:
     """The report on a live run that nobody has recorded: what can be seen of it now."""
-    events = tuple(_with_onset(_event_of(finding, snapshot), snapshot) for finding in snapshot.findings)
-    return RunReport(snapshot, info, events, info.started_at, known_until(snapshot), source)
+    began_at, findings = info.started_at, snapshot.findings
+    events = tuple(_with_onset(_event_of(finding, snapshot, began_at), snapshot) for finding in findings)
+    return RunReport(snapshot, info, events, began_at, known_until(snapshot), source, covers="since the run began")
 
 
-def _event_of(finding: Finding, snapshot: Snapshot) -> Event:
+def _event_of(finding: Finding, snapshot: Snapshot, began_at: float) -> Event:
+    since = loses_since(finding, snapshot)
     return Event(
         kind=finding.kind,
         severity=finding.severity,
@@ -201,5 +213,6 @@ def _event_of(finding: Finding, snapshot: Snapshot) -> Event:
         evidence=finding.evidence,
         last_step=finding.cleared_at_step,
         lasts=finding.cleared_at_step is None,
-        hours=lost_hours(finding, snapshot) if finding.cleared_at_step is None else None,
+        hours=lost_hours(finding, snapshot, began_at) if finding.cleared_at_step is None else None,
+        is_older=since is not None and since < began_at,
     )

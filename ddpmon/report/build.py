@@ -177,6 +177,7 @@ def build_ranks(run: Run, ages: Floats, lost: Ints, late: NDArray[np.bool_] | No
         local_rank=places.local_rank,
         pid=places.pid,
         step=latest.step,
+        out_of_step=run.out_of_step(),
         age_s=ages,
         loss=recent["loss"],
         step_ms=recent["duration"],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from ddpmon.report.step_clock import seconds_since
+from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import stops_job
 from ddpmon.snapshot import Finding, Snapshot
 
@@ -27,22 +28,41 @@ def hour_unit(snapshot: Snapshot) -> str:
     return "GPU-h" if on_gpus else "rank-h"
 
 
-def lost_hours(finding: Finding, snapshot: Snapshot) -> float | None:
+def lost_hours(finding: Finding, snapshot: Snapshot, not_before: float = -math.inf) -> float | None:
     """Hours that a lasting trouble has cost so far, over all ranks; None where that is not known.
 
     Of a run that stands still it is the ranks that wait, times how long; else the share of the run's time that the
     trouble costs now, times the ranks and the time from its onset to the newest step: after that nothing is known of
     it, and a run that is over loses nothing more. Where the onset is a bound it is a least value.
+
+    Args:
+        finding: the trouble.
+        snapshot: the moment up to which it counts.
+        not_before: the Unix time from which it counts at the earliest.
     """
+    since, run = loses_since(finding, snapshot), snapshot.run
+    if since is None:
+        return None
+    lost_s = max(0.0, snapshot.taken_at - max(since, not_before))
+    if _stands_s(finding) is not None:
+        return _losing(finding, 0) * lost_s / _HOUR_S
+    if finding.cost_pct is None or run is None or run.step_age_s is None:
+        return None
+    return hours_within(max(0.0, lost_s - run.step_age_s), finding.cost_pct, run.world_size)
+
+
+def loses_since(finding: Finding, snapshot: Snapshot) -> float | None:
+    """The Unix time from which `lost_hours` counts; None where that is not known."""
+    if (stands_s := _stands_s(finding)) is not None:
+        return snapshot.taken_at - stands_s
+    return None if finding.since_step is None else wall_of(snapshot, finding.since_step)
+
+
+def _stands_s(finding: Finding) -> float | None:
+    """For how many seconds the ranks have waited while the run stands still; None of any other finding."""
     seconds = finding.evidence.get("seconds")
-    if "waiting" in finding.evidence and stops_job(finding) and isinstance(seconds, float | int):
-        return _losing(finding, 0) * seconds / _HOUR_S
-    if finding.cost_pct is None or finding.since_step is None or snapshot.run is None:
-        return None
-    since_s = seconds_since(snapshot, finding.since_step)
-    if since_s is None or snapshot.run.step_age_s is None:
-        return None
-    return hours_within(since_s - snapshot.run.step_age_s, finding.cost_pct, snapshot.run.world_size)
+    is_waited_for = "waiting" in finding.evidence and stops_job(finding)
+    return float(seconds) if is_waited_for and isinstance(seconds, float | int) else None
 
 
 def hours_within(seconds: float, pct: float, ranks: int) -> float:

@@ -71,9 +71,18 @@ def _oversubscribed(m: CpuOversubscribedMeasures, alert: Alert) -> Words:
     return Words(
         f"{format_ranks(alert.ranks)} ({host_name(alert)}) together run {said}",
         because=f"CPU oversubscription: {said}",
-        advice="use fewer threads a rank (OMP_NUM_THREADS, torch.set_num_threads) or fewer DataLoader workers",
+        advice=_fewer(m, alert),
         evidence={"threads": m.threads, "workers": m.workers, "usable_cpus": m.usable_cpus},
     )
+
+
+def _fewer(m: CpuOversubscribedMeasures, alert: Alert) -> str:
+    """What there can be fewer of: no rank computes with less than one thread."""
+    threads = "threads a rank (OMP_NUM_THREADS, torch.set_num_threads)" if m.threads > len(alert.ranks) else ""
+    parts = [part for part in (threads, "DataLoader workers" if m.workers else "") if part]
+    if not parts:
+        return "run fewer ranks on this host, or give them more CPUs"
+    return f"use {' or '.join(f'fewer {part}' for part in parts)}"
 
 
 def _far_from_gpu(m: NumaMeasures, alert: Alert) -> Words:

@@ -190,7 +190,7 @@ def _coverage_advice(m: CoverageMeasures, absent: Sequence[int]) -> Advice:
     if m.rank is not None and m.process is not None:
         still = _still_runs(m.rank, m.process.host, m.process.pid, alone=len(absent) == 1)
         never = f"; check that {does(m.unheard, 'attach')} the monitor" if m.unheard else ""
-        return *still, f"; then whether that host reaches the store{never}"
+        return still, f"check whether that host reaches the store{never}"
     if absent:
         hosts = "its host reaches" if len(absent) == 1 else "their hosts reach"
         return f"check that {does(absent, 'attach')} the monitor, and that {hosts} the store"
@@ -241,16 +241,19 @@ def _lost(m: LostMeasures, alert: Alert) -> Words:
         f"{whose} {silent}{was}: killed, stopped or disconnected",
         evidence={"silent_s": m.silent_s},
         advice=(
-            *_still_runs(m.rank, m.host, m.pid, alone=alone),
-            f"; then check {'its log' if alone else 'the logs'}, the kernel's log (dmesg) and the network",
+            _still_runs(m.rank, m.host, m.pid, alone=alone),
+            f"check {'its log' if alone else 'the logs'}, the kernel's log (dmesg) and the network",
         ),
     )
 
 
-def _still_runs(rank: int, host: str, pid: int, *, alone: bool) -> tuple[str, ShellCommand]:
-    """How to see whether the process of a silent rank is still there; `alone`: no other rank is silent."""
-    command = on_host(host, f"ps -p {pid}", "rank", lead=": ")
-    return f"see whether {'it' if alone else f'rank {rank}'} still runs", command
+def _still_runs(rank: int, host: str, pid: int, *, alone: bool) -> ShellCommand:
+    """How to see whether the process of a silent rank is still there; `alone`: no other rank is silent.
+
+    Once the run is over nobody needs to see that.
+    """
+    lead = f"see whether {'it' if alone else f'rank {rank}'} still runs: "
+    return on_host(host, f"ps -p {pid}", "rank", lead=lead, then="; then ")
 
 
 def _unreported(who: str, m: LostMeasures, *, alone: bool) -> Words:
@@ -261,8 +264,8 @@ def _unreported(who: str, m: LostMeasures, *, alone: bool) -> Words:
         f"or the run goes on without {them}",
         evidence={"silent_s": m.silent_s},
         advice=(
-            *_still_runs(m.rank, m.host, m.pid, alone=alone),
-            "; then whether that host reaches the store, and what ddpmon has printed into the log",
+            _still_runs(m.rank, m.host, m.pid, alone=alone),
+            "check whether that host reaches the store, and what ddpmon has printed into the log",
         ),
     )
 

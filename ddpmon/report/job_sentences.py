@@ -13,7 +13,7 @@ from ddpmon.diagnose.pauses import GcMeasures, LongStepMeasures, NamedPauseMeasu
 from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
 from ddpmon.format import age, ms, pct, plural
 from ddpmon.report.late_sentences import advice_on
-from ddpmon.report.wording import Evidence, Sentence, Words, clean, format_ranks, host_of, in_brackets
+from ddpmon.report.wording import Evidence, Sentence, Words, clean, during, format_ranks, host_of, in_brackets, tense
 
 _DIFFERENT_RANKS = "see in the heat map which rank is last: uneven batches and other jobs move from rank to rank"
 _ONE_HOST = "check what else uses the memory bandwidth and the cores of the host, which all ranks share"
@@ -40,10 +40,11 @@ def _job_slower(m: JobSlowerMeasures, alert: Alert) -> Words:
         return _longer_waits(m, alert, evidence)
     shared = "storage, the network, power" if m.several_hosts else "storage, power, clocks, other jobs"
     return Words(
-        f"the whole run has been slower by {ms(m.longer_ms)} a step since step {_since(alert)}"
-        f"{f', in {alert.phase}' if alert.phase else ''}: the typical rank works longer, so that no single rank "
-        "explains it",
+        f"the whole run {tense(alert, 'has been', 'was')} slower by {ms(m.longer_ms)} a step {during(alert)}"
+        f"{f', in {alert.phase}' if alert.phase else ''}: the typical rank {tense(alert, 'works', 'worked')} longer, "
+        "so that no single rank explains it",
         rest=_costs(alert),
+        tells_end=True,
         advice=f"check what all ranks share: {shared}; or whether sequences or batches have become larger",
         evidence=evidence,
     )
@@ -51,9 +52,11 @@ def _job_slower(m: JobSlowerMeasures, alert: Alert) -> Words:
 
 def _longer_waits(m: JobSlowerMeasures, alert: Alert, evidence: Evidence) -> Words:
     return Words(
-        f"steps have taken {ms(m.longer_ms)} longer since step {_since(alert)}, and most of it is waiting; "
-        "the typical rank does not work longer, but a different rank is late from step to step",
+        f"steps {tense(alert, 'have taken', 'took')} {ms(m.longer_ms)} longer {during(alert)}, and most of it "
+        f"{tense(alert, 'is', 'was')} waiting; the typical rank {tense(alert, 'does', 'did')} not work longer, but a "
+        f"different rank {tense(alert, 'is', 'was')} late from step to step",
         rest=_costs(alert),
+        tells_end=True,
         advice=_DIFFERENT_RANKS,
         evidence=evidence,
     )
@@ -66,9 +69,10 @@ def _slow_network(m: SlowNetworkMeasures, alert: Alert) -> Words:
         else "they share one host, so no network link is to blame"
     )
     return Words(
-        f"the gradient transfer has taken {ms(m.longer_ms)} longer a step since step {_since(alert)}, equally on "
-        f"all ranks: {where}",
+        f"the gradient transfer {tense(alert, 'has taken', 'took')} {ms(m.longer_ms)} longer a step {during(alert)}, "
+        f"equally on all ranks: {where}",
         rest=_costs(alert),
+        tells_end=True,
         advice=_LINKS if m.several_hosts else _ONE_HOST,
         evidence={
             "transfer_ms": m.transfer_ms,
@@ -81,9 +85,11 @@ def _slow_network(m: SlowNetworkMeasures, alert: Alert) -> Words:
 
 def _uneven_work(m: UnevenWorkMeasures, alert: Alert) -> Words:
     return Words(
-        f"work is uneven: the slowest rank of a step works {ms(m.gap_ms)} longer than the mean, and it is a different "
-        "rank from step to step",
+        f"work {tense(alert, 'is uneven', f'was uneven {during(alert)}')}: the slowest rank of a step "
+        f"{tense(alert, 'works', 'worked')} {ms(m.gap_ms)} longer than the mean, and it {tense(alert, 'is', 'was')} a "
+        "different rank from step to step",
         rest=_costs(alert),
+        tells_end=True,
         advice=_BALANCE,
         evidence={
             "imbalance": m.imbalance_share,
@@ -215,7 +221,7 @@ def _since(alert: Alert) -> str:
 
 
 def _costs(alert: Alert) -> str:
-    return f"Costs {pct(alert.cost_pct or 0.0)} % of the run's time."
+    return f"{tense(alert, 'Costs', 'Cost')} {pct(alert.cost_pct or 0.0)} % of the run's time."
 
 
 SENTENCES: Mapping[type[Measures], Sentence] = {

@@ -16,12 +16,14 @@ from ddpmon.report.wording import (
     Words,
     clean,
     does,
+    during,
     format_ranks,
     host_of,
     in_brackets,
     on_host,
     one_step_of,
     stack_command,
+    tense,
 )
 from ddpmon.schema import PHASES
 from ddpmon.shell_command import Advice, ShellCommand
@@ -85,33 +87,35 @@ def _about(advice: str, this: str) -> str:
 def _late(late: LateMeasures, alert: Alert) -> Words:
     evidence, more = _evidence(late), ""
     if alert.kind == "uneven_work":
-        more = f"It gets {late.samples_ratio:.2f} times the samples of the others."
+        more = f"It {tense(alert, 'gets', 'got')} {late.samples_ratio:.2f} times the samples of the others."
     if not agrees(late):
-        name, works, _, it = _subject(late)
+        name, works, _, it = _subject(late, alert)
         said = (
-            f"{name} {works} {ms(late.excess_ms)} longer {_rhythm(late)} {_when(alert)}, but the other ranks do not "
-            f"wait for {it}: the cost is unattributed"
+            f"{name} {works} {ms(late.excess_ms)} longer {_rhythm(late)} ({during(alert)}), but the other ranks "
+            f"{tense(alert, 'do', 'did')} not wait for {it}: the cost is unattributed"
         )
-        return Words(said, more, advice=_EQUAL_BATCHES if more else "", evidence=evidence)
+        return Words(said, more, advice=_EQUAL_BATCHES if more else "", evidence=evidence, tells_end=True)
     return Words(
         said=_said(late, alert),
-        rest=f"{_costs(late)} of the run's time.{f' {more}' if more else _aside(late)}",
+        rest=f"{_costs(late, alert)} of the run's time.{f' {more}' if more else _aside(late, alert)}",
         advice=_EQUAL_BATCHES if more else _advice(late, alert),
         evidence=evidence,
         cause=f"garbage collection takes {ms(late.gc_ms)} of it" if is_collecting(late) and not more else None,
+        tells_end=True,
     )
 
 
-def _subject(late: LateMeasures) -> tuple[str, str, str, str]:
+def _subject(late: LateMeasures, alert: Alert) -> tuple[str, str, str, str]:
     """Who is late, and the words that agree with it: works, is late, it."""
-    whom = late.whom
+    whom, are = late.whom, tense(alert, "are", "were")
     if whom.of_host is not None:
         most = "all" if len(whom.ranks) == whom.of_host else "nearly all"
         those = "both" if whom.of_host == len(whom.ranks) == 2 else f"{most} {whom.of_host}"
-        return f"{those} ranks of {clean(whom.host, 60)}", "work", "are late", "them"
+        return f"{those} ranks of {clean(whom.host, 60)}", tense(alert, "work", "worked"), f"{are} late", "them"
     if len(whom.ranks) == 1:
-        return f"rank {whom.ranks[0]}{in_brackets(whom.host)}", "works", "is late", "it"
-    return format_ranks(whom.ranks), "together work", "are late together", "them"
+        name, is_late = f"rank {whom.ranks[0]}{in_brackets(whom.host)}", tense(alert, "is late", "was late")
+        return name, tense(alert, "works", "worked"), is_late, "it"
+    return format_ranks(whom.ranks), f"together {tense(alert, 'work', 'worked')}", f"{are} late together", "them"
 
 
 def _rhythm(late: LateMeasures) -> str:
@@ -121,16 +125,13 @@ def _rhythm(late: LateMeasures) -> str:
     return f"in {often}" if often else "in most steps"
 
 
-def _when(alert: Alert) -> str:
-    return f"(since {'before ' if alert.since_is_bound else ''}step {alert.since_step or 0:,})"
-
-
 def _said(late: LateMeasures, alert: Alert) -> str:
-    name, _, is_late, _ = _subject(late)
-    hidden = f", of which {ms(late.hidden_ms)} is hidden behind the transfer" if late.hidden_ms else ""
-    collected = f"; garbage collection takes {ms(late.gc_ms)} of it" if is_collecting(late) else ""
-    by = f"{name} {is_late} by {ms(late.excess_ms)} {_rhythm(late)}, {_where(late)} {_when(alert)}"
-    return f"{by}{hidden}{_launched_slowly(late)}{collected}"
+    name, _, is_late, _ = _subject(late, alert)
+    hides, takes = tense(alert, "is", "was"), tense(alert, "takes", "took")
+    hidden = f", of which {ms(late.hidden_ms)} {hides} hidden behind the transfer" if late.hidden_ms else ""
+    collected = f"; garbage collection {takes} {ms(late.gc_ms)} of it" if is_collecting(late) else ""
+    by = f"{name} {is_late} by {ms(late.excess_ms)} {_rhythm(late)}, {_where(late)} ({during(alert)})"
+    return f"{by}{hidden}{_launched_slowly(late, alert)}{collected}"
 
 
 def _where(late: LateMeasures) -> str:
@@ -141,42 +142,52 @@ def _where(late: LateMeasures) -> str:
     return "in several phases" if phases_tell(late) else "in an unknown phase"
 
 
-def _launched_slowly(late: LateMeasures) -> str:
+def _launched_slowly(late: LateMeasures, alert: Alert) -> str:
     """Why it is late, where its device waits for its host."""
-    words = launch_words(late.launch_ms, late.launch_most_ms, several=len(late.whom.ranks) > 1)
+    is_over = alert.cleared_at_step is not None
+    words = launch_words(late.launch_ms, late.launch_most_ms, several=len(late.whom.ranks) > 1, is_over=is_over)
     return f"; {words}" if words else ""
 
 
-def launch_words(launch_ms: float | None, most_ms: float | None, *, several: bool = False) -> str:
+def launch_words(
+    launch_ms: float | None, most_ms: float | None, *, several: bool = False, is_over: bool = False
+) -> str:
     """Why a GPU is late whose CPU takes as long as itself; empty for another.
 
     Args:
         launch_ms: for how many ms a step its GPU surely waits for its CPU.
         most_ms: the same, at most, where that is not sure (`LateMeasures.launch_most_ms`).
         several: whether it is said of several ranks.
+        is_over: whether it is told in the past.
     """
+    its, gpu, cpu = ("their", "GPUs", "CPUs") if several else ("its", "GPU", "CPU")
+    waits = "waited" if is_over else "wait" if several else "waits"
     if launch_ms is not None:
-        whose = "their GPUs wait {} a step for their CPUs" if several else "its GPU waits {} a step for its CPU"
-        return f"{'their' if several else 'its'} kernels are launched slowly: {whose.format(ms(launch_ms))}"
+        are = "were" if is_over else "are"
+        return f"{its} kernels {are} launched slowly: {its} {gpu} {waits} {ms(launch_ms)} a step for {its} {cpu}"
     if most_ms is None:
         return ""
-    if several:
-        return f"their GPUs may wait up to {ms(most_ms)} a step for their CPUs, or these wait for full launch queues"
-    return f"its GPU may wait up to {ms(most_ms)} a step for its CPU, or the CPU waits for a full launch queue"
+    may, queue = (
+        "may have waited" if is_over else "may wait",
+        "full launch queues" if several else "a full launch queue",
+    )
+    instead = f"or {'these' if several else 'the CPU'} {waits} for {queue}"
+    return f"{its} {gpu} {may} up to {ms(most_ms)} a step for {its} {cpu}, {instead}"
 
 
-def _costs(late: LateMeasures) -> str:
+def _costs(late: LateMeasures, alert: Alert) -> str:
     """What the lateness costs, as a range where only wide bounds are known."""
-    least, most = late.cost_pct, late.cost_most_pct or 0.0
+    least, most, costs = late.cost_pct, late.cost_most_pct or 0.0, tense(alert, "Costs", "Cost")
     if most < least + _WIDE_PCT:
-        return f"Costs {pct(least)} %"
-    return f"Costs at least {pct(least)} %, at most {pct(most)} %"
+        return f"{costs} {pct(least)} %"
+    return f"{costs} at least {pct(least)} %, at most {pct(most)} %"
 
 
-def _aside(late: LateMeasures) -> str:
+def _aside(late: LateMeasures, alert: Alert) -> str:
     """What else a reader must know of the figures: who of a host stands out, and who else is late."""
-    said = f" Rank {late.latest[0]} is the latest of them, by {ms(late.latest[1])}." if late.latest else ""
-    if late.alone_pct is None:
+    is_latest = tense(alert, "is", "was")
+    said = f" Rank {late.latest[0]} {is_latest} the latest of them, by {ms(late.latest[1])}." if late.latest else ""
+    if late.alone_pct is None or alert.cleared_at_step is not None:
         return said
     saves = f"{pct(late.alone_pct)} % of the run's time" if late.alone_pct > 0 else "nothing yet"
     others = does(late.beside, "are") if len(late.beside) <= _LISTED else f"{len(late.beside)} other ranks are"

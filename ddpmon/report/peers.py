@@ -300,12 +300,12 @@ def possible_others(ranks: Ranks) -> NDArray[np.bool_]:
 
 
 def at_same_steps(ranks: Ranks) -> NDArray[np.bool_]:
-    """[world] the ranks whose lateness is known; all where nobody's is, such as while no step finishes.
+    """[world] the ranks whose lateness is known; where nobody's is, such as while no step finishes, those in step.
 
     The other ranks are in other steps than the rest, or have just come back.
     """
     known: NDArray[np.bool_] = np.isfinite(ranks.lateness_ms)
-    return known if known.any() else ~known
+    return known if known.any() else ~ranks.out_of_step
 
 
 def _gone(ranks: Ranks) -> NDArray[np.bool_]:

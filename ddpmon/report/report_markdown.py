@@ -12,6 +12,7 @@ from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.run_report import Event, RunReport, configuration, cost_words, facts, when_words
 from ddpmon.report.verdicts import marked_ranks
+from ddpmon.report.wording import OVER
 from ddpmon.snapshot import Ranks
 
 MOST_RANKS, MOST_HOSTS = 32, 64
@@ -85,7 +86,8 @@ def _events(report: RunReport) -> Iterator[str]:
 
 
 def _event(event: Event, report: RunReport) -> Iterator[str]:
-    yield f"### {event.severity}{'' if event.lasts else ' (over)'}: {text(event.summary)}"
+    over = "" if event.lasts or event.summary.startswith(OVER) else " (over)"
+    yield f"### {event.severity}{over}: {text(event.summary)}"
     yield ""
     said = (
         ("when", when_words(event)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
@@ -11,11 +12,12 @@ from ddpmon.format import UNKNOWN, clean, clock, count, figure, known, local_tim
 from ddpmon.report import attempt_sentences
 from ddpmon.report.cost import OVERLAP, hour_unit, hours_within, hours_words, together_words
 from ddpmon.report.job_progress import throughput_unit
-from ddpmon.report.past import how_ended
+from ddpmon.report.past import how_ended, kill_of
 from ddpmon.report.run_about import model, settings, versions
 from ddpmon.report.verdicts import calm_sentence, headline
 from ddpmon.report.wording import last_steps
 from ddpmon.schema import RunInfo
+from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Snapshot
 
 _LEAST_HOURS = 0.01  # less is not told
@@ -34,6 +36,7 @@ class Event:
         first_step, last_step: the run's step when it was said first and last. lasts: whether it lasted to the end.
         times: how often it came, where several of one kind on the same ranks are told as one.
         hours: what it has cost over all ranks, as `lost_hours` tells of its finding; None where the times tell.
+        is_older: whether it began before what the report covers, so that `hours` count from its beginning.
         finding_id: as `Finding.id`; None where that was not recorded.
     """
 
@@ -57,6 +60,7 @@ class Event:
     lasts: bool = True
     times: int = 1
     hours: float | None = None
+    is_older: bool = False
     finding_id: int | None = None
 
 
@@ -68,7 +72,7 @@ class RunReport:
         snapshot: the last picture. info: what the run says of itself.
         events: what was said of it, in the order in which it was said first.
         began_at, ended_at: what the report covers, as Unix time. source: the file or the address.
-        notes: what is damaged or missing.
+        notes: what is damaged or missing. covers: since when the report covers the run.
     """
 
     snapshot: Snapshot
@@ -78,6 +82,7 @@ class RunReport:
     ended_at: float
     source: str
     notes: Sequence[str] = ()
+    covers: Literal["since the recording began", "since the run began"] = "since the recording began"
 
     @property
     def troubles(self) -> list[Event]:
@@ -91,14 +96,15 @@ class RunReport:
 
     @property
     def preface(self) -> list[str]:
-        """What is said before the troubles: how the attempts before this one ended, and whether there are troubles."""
-        attempts = attempt_sentences.of_run(self.info)
+        """What is said before the troubles: how the attempts ended, what to do about a kill, whether there are any."""
+        attempts, kill = attempt_sentences.of_run(self.info), kill_of(self.snapshot)
+        killed = [] if kill is None else [kill.summary, advice_text(kill.advice)]
         none = (
             []
             if self.troubles or how_ended(self.snapshot)
             else [f"no trouble was found{' in this attempt' if attempts else ''}"]
         )
-        return [f"{said[:1].upper()}{said[1:]}." for said in (*attempts, *none)]
+        return [f"{said[:1].upper()}{said[1:]}." for said in (*attempts, *killed, *none)]
 
     @property
     def advice(self) -> list[Event]:
@@ -138,6 +144,7 @@ def _as_one(events: Sequence[Event], report: RunReport) -> Event:
         first_step=first.first_step,
         times=len(events),
         hours=sum(_hours(each, report) for each in events),
+        is_older=any(each.is_older for each in events),
     )
 
 
@@ -146,7 +153,9 @@ def _hours(event: Event, report: RunReport) -> float:
     began = event.first_at if event.began_at is None else event.began_at
     if event.hours is not None or began is None or event.last_at is None:
         return event.hours or 0.0
-    return hours_within(max(0.0, event.last_at - began), event.cost_pct or 0.0, report.info.world_size)
+    return hours_within(
+        max(0.0, event.last_at - max(began, report.began_at)), event.cost_pct or 0.0, report.info.world_size
+    )
 
 
 def _weight(event: Event) -> tuple[bool, bool, bool, int, float]:
@@ -157,18 +166,22 @@ def _weight(event: Event) -> tuple[bool, bool, bool, int, float]:
 
 
 def cost_words(event: Event, report: RunReport) -> str:
-    """`16 % of the run's time, 1.2 GPU-h`; empty where it is not known."""
+    """`16 % of the run's time, 1.2 GPU-h`; empty where it is not known.
+
+    It says since when the hours are counted where that is not the onset.
+    """
     if event.cost_pct is None or event.kind not in KINDS:
         return ""
     words = f"{pct(event.cost_pct)} % of the run's time"
-    hours, least = _hours(event, report), "at least " if event.since_is_bound else ""
-    return f"{words}, {least}{hours_words(hours)} {report.device_hours[1]}" if hours >= _LEAST_HOURS else words
+    hours, since = _hours(event, report), f" {report.covers}" if event.is_older else ""
+    least = "at least " if event.since_is_bound and not event.is_older else ""
+    return f"{words}, {least}{hours_words(hours)} {report.device_hours[1]}{since}" if hours >= _LEAST_HOURS else words
 
 
 def together(report: RunReport) -> str:
     """What all troubles have cost together, and that they overlap; empty where fewer than two have a cost in hours."""
     lost = [(found, event) for event in report.troubles if (found := _hours(event, report)) >= _LEAST_HOURS]
-    are_bounds = any(event.since_is_bound for _, event in lost)
+    are_bounds = any(event.since_is_bound and not event.is_older for _, event in lost)
     words = together_words([hours for hours, _ in lost], report.device_hours[1], are_bounds=are_bounds)
     return f"{words}; {OVERLAP}" if words else ""
 
@@ -192,7 +205,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "state", run.state if run else "unknown"
     yield "ranks", f"{info.world_size:,} on {hosts}"
     yield "reported", f"{local_time(report.began_at)} to {local_time(report.ended_at)[11:]}"
-    yield "time", f"{clock(report.ended_at - report.began_at)} ({hours_words(hours)} {unit})"
+    yield "time", f"{clock(report.ended_at - report.began_at)} {report.covers} ({hours_words(hours)} {unit})"
     yield "step", count(run.step if run else None)
     yield "step time", f"{figure(job.step_ms)} ms"
     yield "throughput", f"{figure(job.throughput)} {clean(throughput_unit(job))}"

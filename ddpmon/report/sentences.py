@@ -18,7 +18,7 @@ from ddpmon.report import (
     job_sentences,
     late_sentences,
 )
-from ddpmon.report.wording import Evidence, Sentence, Words, brief_line, format_line
+from ddpmon.report.wording import OVER, Evidence, Sentence, Words, brief_line, format_line
 from ddpmon.shell_command import Advice
 from ddpmon.snapshot import Finding
 
@@ -44,11 +44,12 @@ def tell(alert: Alert) -> Finding:
     words = _words(alert.measures, alert)
     why = None if alert.cause is None else _of_cause(alert.cause, alert)
     summary = f"{words.said}{_because(alert.cause, why)}{f'. {words.rest}' if words.rest else ''}"
-    over = "" if alert.cleared_at_step is None else f"over since step {alert.cleared_at_step:,}: "
+    is_over = alert.cleared_at_step is not None
+    lead = f"{OVER}{alert.cleared_at_step:,}: " if is_over and not words.tells_end else ""
     advice = words.advice if why is None else why.advice
     cause = words.cause if why is None or alert.cause is None else f"{why.because} ({_strength(alert.cause)})"
     evidence = {**words.evidence, **_evidence(alert.cause, why)}
-    found = _finding(alert, f"{over}{summary}", cause, evidence, "" if over else advice, words.tells_moment)
+    found = _finding(alert, f"{lead}{summary}", cause, evidence, "" if is_over else advice, words.tells_moment)
     return replace_fields(found, brief=_in_brief(found.summary, words)) if words.lines else found
 
 

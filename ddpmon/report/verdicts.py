@@ -56,9 +56,12 @@ def names_others(now: Sequence[int], before: Sequence[int]) -> bool:
 
 
 def headline(findings: Sequence[Finding]) -> Finding | None:
-    """The finding that the first line speaks of: what stops the job, else the worst that lasts; never a mere note."""
+    """The finding that the first line speaks of: the run's kill, else what stops the job, else the worst that lasts.
+
+    It is never a mere note.
+    """
     worthy = [finding for finding in firing(findings) if not _is_note(finding)]
-    return max(worthy, key=lambda f: (stops_job(f), SEVERITIES.index(f.severity)), default=None)
+    return max(worthy, key=lambda f: (is_kill(f), stops_job(f), SEVERITIES.index(f.severity)), default=None)
 
 
 def _is_note(finding: Finding) -> bool:

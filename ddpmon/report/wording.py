@@ -15,6 +15,7 @@ from ddpmon.parts import NO_HOST, StackFrame
 from ddpmon.run.recent import RECENT
 from ddpmon.shell_command import Advice, ShellCommand, Whose
 
+OVER = "over since step "  # begins a sentence in the present tense on what is over
 _SHOWN = 6
 RHYTHM = 1.5  # steps from one late step to the next, on average: a smaller mean would be said as "one step of 1"
 _STACK_LINES = 16
@@ -35,6 +36,7 @@ class Words(Struct, frozen=True):
         cause: what the rank itself tells of the reason, where `said` names it already.
         lines: the lines of code that `said` names, as `format_line` has them.
         tells_moment: `said` says itself at which past moment it happened, and is true ever since.
+        tells_end: of what is over, `said` is in the past and says itself until when.
     """
 
     said: str
@@ -45,6 +47,7 @@ class Words(Struct, frozen=True):
     cause: str | None = None
     lines: tuple[StackFrame, ...] = ()
     tells_moment: bool = False
+    tells_end: bool = False
 
 
 Sentence = Callable[[Any, Alert], Words]  # of measures of one class, and the alert that carries them
@@ -87,6 +90,17 @@ def does(ranks: Sequence[int], verb: str) -> str:
     return f"{format_ranks(ranks)} {single if len(ranks) == 1 else verb}"
 
 
+def during(alert: Alert) -> str:
+    """`since step 60`, of a bound `since before step 60`; of what is over `from step 60 to 200`."""
+    began = f"{'before ' if alert.since_is_bound else ''}step {alert.since_step or 0:,}"
+    return f"since {began}" if alert.cleared_at_step is None else f"from {began} to {alert.cleared_at_step:,}"
+
+
+def tense(alert: Alert, now: str, then: str) -> str:
+    """The verb of its sentence: what is over is told in the past."""
+    return now if alert.cleared_at_step is None else then
+
+
 def others_do(ranks: Sequence[int], verb: str) -> str:
     """The same of the ranks besides those that a sentence names: rank 2 waits, 63 ranks wait."""
     return does(ranks, verb) if len(ranks) <= _SHOWN else f"{len(ranks):,} ranks {verb}"
@@ -123,7 +137,9 @@ def is_device_name(text: str) -> bool:
     return _DEVICE.fullmatch(text) is not None
 
 
-def on_host(host: str, command: str, whose: Whose = "", *, lead: str = "", instead: str = "") -> ShellCommand:
+def on_host(
+    host: str, command: str, whose: Whose = "", *, lead: str = "", instead: str = "", then: str = ""
+) -> ShellCommand:
     """The command to paste; without its host where that is unknown or has an odd name.
 
     Args:
@@ -132,8 +148,9 @@ def on_host(host: str, command: str, whose: Whose = "", *, lead: str = "", inste
         whose: as `ShellCommand` has it.
         lead: the same.
         instead: the same.
+        then: the same.
     """
-    return ShellCommand(command, host if is_host_name(host) else "", whose, lead, instead)
+    return ShellCommand(command, host if is_host_name(host) else "", whose, lead, instead, then)
 
 
 def stack_command(host: str, pid: int) -> ShellCommand:

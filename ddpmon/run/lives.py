@@ -87,15 +87,6 @@ def _life_of_most(lives: I64, latest: LatestFrames, away_s: float) -> int:
     return int(still[0] if len(still) else most[-1])
 
 
-def share_counted(ranks: int, latest: LatestFrames, away: Flags) -> float:
-    """The share of so many ranks that make the run's steps: without those `away`, if at most half are that go on.
-
-    Once all others have finished, those `away` are left out if they are at most half of all.
-    """
-    going_on, count = ranks - int(latest.finished.sum()), int(away.sum())
-    return 1 - count / ranks if 2 * count <= (going_on if going_on > count else ranks) else 1.0
-
-
 def with_the_first(ranks: Flags, latest: LatestFrames, rings: Rings, away_s: float) -> Flags:
     """[world] those of `ranks` that are at most so many seconds behind the first of them."""
     who = np.flatnonzero(ranks)

@@ -16,7 +16,7 @@ from ddpmon.run.finished import Finished
 from ddpmon.run.gpus import Gpus
 from ddpmon.run.host_rows import HostRows
 from ddpmon.run.latest_frames import LatestFrames
-from ddpmon.run.lives import MOST_RESTARTS, Restarts, note_restart, out_of_step, share_counted, with_the_first
+from ddpmon.run.lives import MOST_RESTARTS, Restarts, note_restart, out_of_step, with_the_first
 from ddpmon.run.marks import Marks
 from ddpmon.run.outages import Outages
 from ddpmon.run.recent import RECENT, Recent
@@ -287,12 +287,12 @@ class Run:
             self.series.add(steps, tables, self.ranks_left(), self.share_counted())
 
     def ranks_left(self) -> int:
-        """How many ranks make the run's steps: those not done, without at most half that are at other steps."""
-        return round(self.rank_count * self.share_counted()) - int(self.latest.finished.sum())
+        """How many ranks make the run's steps: those that are not done and not at other steps."""
+        return self.rank_count - int((self.latest.finished | self.out_of_step()).sum())
 
     def share_counted(self) -> float:
-        """The share of all ranks whose samples are counted: without at most half that are at other steps."""
-        return share_counted(self.rank_count, self.latest, self.out_of_step())
+        """The share of all ranks whose samples are counted: those that are not at other steps than the rest."""
+        return 1 - int(self.out_of_step().sum()) / self.rank_count
 
     def _continuing(self, now: float) -> NDArray[np.bool_]:
         """[world] the ranks that continue the series; it begins again once most of them have restarted."""

@@ -55,8 +55,9 @@ def take_picture(
     metric: Metric = "lateness",
 ) -> Snapshot:
     """A snapshot of the run; `focus` is the rank whose detail it carries, `metric` what its heat-map shows."""
-    if moment.ended is not None:  # then nobody should be heard
+    if moment.ended is not None:  # then nobody should be heard, and time alone tells who failed first
         findings = tuple(each for each in findings if not (each.kind == "monitor_degraded" and _is_silence(each)))
+        pending = tuple(each for each in pending if each.kind == "rank_failed")
     if moment.ended not in (None, "lost"):
         findings = tuple(replace(each, advice=of_ended_ranks(each.advice)) for each in findings)
     ages = run.ages(moment.now)

@@ -87,6 +87,7 @@ def two_ranks(**changes: Any) -> Ranks:
         "local_rank": ints(0, 1),
         "pid": ints(4000, 4001),
         "step": ints(1203, 1204),
+        "out_of_step": np.zeros(2, np.bool_),
         "age_s": floats(0.4, 0.5),
         "loss": floats(2.3140001296997070, 2.25),
         "step_ms": floats(172.1, 172.2),
@@ -111,7 +112,7 @@ def unknown_ranks(count: int, **changes: Any) -> Ranks:
     unknown: dict[str, Any] = {name: floats(*[NAN] * count) for name in Ranks.__slots__}
     unknown.update(host=("",) * count, state=("unknown",) * count, phase=("",) * count, gpu=(None,) * count)
     unknown.update(process=(None,) * count, figures=dict.fromkeys(("cpu_pct", "rss_bytes"), floats(*[NAN] * count)))
-    unknown.update(stall=(None,) * count, failure=(None,) * count)
+    unknown.update(stall=(None,) * count, failure=(None,) * count, out_of_step=np.zeros(count, np.bool_))
     unknown.update({name: ints(*[-1] * count) for name in ("node", "local_rank", "pid", "step")})
     return Ranks(**{**unknown, **changes})
 

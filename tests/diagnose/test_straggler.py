@@ -100,7 +100,10 @@ def test_it_is_cleared_when_it_is_over_and_kept_as_such() -> None:
     (finding,) = play(faulty("input", 40.0, until=160))[-1]
     assert finding.cleared_at_step is not None
     assert abs(finding.cleared_at_step - 160) <= 3
-    assert finding.summary.startswith(f"over since step {finding.cleared_at_step:,}: ")
+    assert (
+        f" was late by 40.1 ms a step, mostly in input (from step 100 to {finding.cleared_at_step:,})."
+        in finding.summary
+    )
     assert finding.severity == "critical", "as at its worst"
     assert (finding.ranks, finding.phase) == ((2,), "input")
 

@@ -27,7 +27,10 @@ OWN_CORES = (
     "the container's cpuset"
 )
 RAISE = "raise the CPU limit of the container or cgroup, or use fewer threads and DataLoader workers"
-FEWER = "use fewer threads a rank (OMP_NUM_THREADS, torch.set_num_threads) or fewer DataLoader workers"
+FEWER_THREADS, FEWER_WORKERS = (
+    "use fewer threads a rank (OMP_NUM_THREADS, torch.set_num_threads)",
+    "fewer DataLoader workers",
+)
 BIND = "bind every rank to the NUMA node of its GPU: torchrun --numa-binding, or numactl --cpunodebind"
 NUMA = "NUMA misplacement: its CPUs are on another NUMA node than its GPU"
 PLACED = [
@@ -79,15 +82,29 @@ LIMITED = [
         "DataLoader workers",
         contention("cpu_oversubscribed", CpuOversubscribedMeasures(4, 8, 2, are_loaders=True), (0, 1)),
         "ranks 0, 1 (node0) together run 4 compute threads and 8 DataLoader workers on 2 usable CPUs",
-        FEWER,
+        f"{FEWER_THREADS} or {FEWER_WORKERS}",
         "CPU oversubscription: 4 compute threads and 8 DataLoader workers on 2 usable CPUs",
     ),
     (
         "other child processes",
         contention("cpu_oversubscribed", CpuOversubscribedMeasures(32, 0, 2.25, are_loaders=False)),
         "rank 2 (node0) together run 32 compute threads and 0 child processes on 2.25 usable CPUs",
-        FEWER,
+        FEWER_THREADS,
         "CPU oversubscription: 32 compute threads and 0 child processes on 2.25 usable CPUs",
+    ),
+    (
+        "DataLoader workers of ranks with one thread each",
+        contention("cpu_oversubscribed", CpuOversubscribedMeasures(2, 8, 2, are_loaders=True), (0, 1)),
+        "ranks 0, 1 (node0) together run 2 compute threads and 8 DataLoader workers on 2 usable CPUs",
+        f"use {FEWER_WORKERS}",
+        "CPU oversubscription: 2 compute threads and 8 DataLoader workers on 2 usable CPUs",
+    ),
+    (
+        "ranks with one thread each and no workers",
+        contention("cpu_oversubscribed", CpuOversubscribedMeasures(2, 0, 1, are_loaders=True), (0, 1)),
+        "ranks 0, 1 (node0) together run 2 compute threads and 0 DataLoader workers on 1 usable CPUs",
+        "run fewer ranks on this host, or give them more CPUs",
+        "CPU oversubscription: 2 compute threads and 0 DataLoader workers on 1 usable CPUs",
     ),
 ]
 FOREIGN = [

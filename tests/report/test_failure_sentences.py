@@ -78,8 +78,9 @@ def duplicates(*ranks: int) -> Alert:
     return said(measures, *ranks, kind="monitor_degraded", severity="warning")
 
 
-def lost(*ranks: int, host: str = "node0", step: int = 1200, again: bool = False) -> Alert:
-    return said(LostMeasures(ranks[-1], host, 103, 12.4, step, "forward", again), *ranks, kind="rank_lost")
+def lost(*ranks: int, host: str = "node0", step: int = 1200, again: bool = False, others_go_on: bool = False) -> Alert:
+    measures = LostMeasures(ranks[-1], host, 103, 12.4, step, "forward", again, others_go_on)
+    return said(measures, *ranks, kind="rank_lost")
 
 
 ROWS = [
@@ -150,13 +151,13 @@ ROWS = [
         "one silent",
         coverage(silent=(9,)),
         f"{HOLES}rank 9 has been silent for 6.0 s",
-        "see whether it still runs: `ssh node2 ps -p 9009`; then whether that host reaches the store",
+        "see whether it still runs: `ssh node2 ps -p 9009`; then check whether that host reaches the store",
     ),
     (
         "several silent",
         coverage(silent=(8, 9)),
         f"{HOLES}ranks 8, 9 have been silent for 6.0 s",
-        "see whether rank 9 still runs: `ssh node2 ps -p 9009`; then whether that host reaches the store",
+        "see whether rank 9 still runs: `ssh node2 ps -p 9009`; then check whether that host reaches the store",
     ),
     (
         "one unheard",
@@ -176,8 +177,8 @@ ROWS = [
         coverage(silent=(1,), unheard=(6, 7, 8, 9, 0)),
         f"{HOLES}rank 1 has been silent for 6.0 s; ranks 0, 6, 7, 8, 9 have {NEVER}; only 4 of 10 ranks report now: "
         "the others cannot be judged",
-        "see whether rank 1 still runs: `ssh node2 ps -p 9009`; then whether that host reaches the store; check that "
-        "ranks 0, 6, 7, 8, 9 attach the monitor",
+        "see whether rank 1 still runs: `ssh node2 ps -p 9009`; then check whether that host reaches the store; check "
+        "that ranks 0, 6, 7, 8, 9 attach the monitor",
     ),
     (
         "out of step",
@@ -322,3 +323,21 @@ def test_advice_names_no_process_of_a_run_that_has_ended() -> None:
     assert advice_text(of_ended_ranks(advice)) == f"{ended}: `ssh node1 kill 4242`"
     assert advice_text(of_ended_ranks(advice), here="node1") == f"{ended}: `kill 4242`"
     assert advice_text(of_the_past(advice)) == ended
+
+
+@pytest.mark.parametrize(
+    ("alert", "told"),
+    [
+        (lost(3), "check its log, the kernel's log (dmesg) and the network"),
+        (
+            lost(3, others_go_on=True),
+            "check whether that host reaches the store, and what ddpmon has printed into the log",
+        ),
+        (coverage(silent=(9,)), "check whether that host reaches the store"),
+    ],
+    ids=["lost", "unreported", "silent"],
+)
+def test_nobody_is_sent_to_see_whether_a_rank_of_a_run_that_has_ended_still_runs(alert: Alert, told: str) -> None:
+    advice = tell(alert).advice
+    assert advice_text(advice).startswith("see whether it still runs: `")
+    assert advice_text(of_ended_ranks(advice)) == told

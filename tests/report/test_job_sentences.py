@@ -80,8 +80,8 @@ ROWS = [
     (
         "slower no more",
         slower(cleared=1400),
-        "over since step 1,400: the whole run has been slower by 30.5 ms a step since step 1,150: the typical rank "
-        "works longer, so that no single rank explains it. Costs 23 % of the run's time.",
+        "the whole run was slower by 30.5 ms a step from step 1,150 to 1,400: the typical rank worked longer, so that "
+        "no single rank explains it. Cost 23 % of the run's time.",
         "",
     ),
     (

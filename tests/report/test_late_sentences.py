@@ -249,9 +249,45 @@ def test_a_cause_stands_before_the_cost_and_brings_its_own_advice(figure: Figure
     }
 
 
-def test_what_is_over_says_since_when_and_asks_for_nothing() -> None:
+@pytest.mark.parametrize(
+    ("measures", "said"),
+    [
+        (
+            late(gc_ms=30.0),
+            "rank 2 (node1) was late by 40 ms a step, mostly in input (from step 1,204 to 1,300); garbage collection "
+            "took 30 ms of it. Cost 28 % of the run's time.",
+        ),
+        (
+            late(launch_ms=39.0, hidden_ms=2.0),
+            "rank 2 (node1) was late by 40 ms a step, mostly in input (from step 1,204 to 1,300), of which 2 ms was "
+            "hidden behind the transfer; its kernels were launched slowly: its GPU waited 39 ms a step for its CPU. "
+            "Cost 28 % of the run's time.",
+        ),
+        (
+            late(launch_most_ms=7.3),
+            "rank 2 (node1) was late by 40 ms a step, mostly in input (from step 1,204 to 1,300); its GPU may have "
+            "waited up to 7.3 ms a step for its CPU, or the CPU waited for a full launch queue. Cost 28 % of the run's "
+            "time.",
+        ),
+        (
+            late(waits_less_ms=0.0),
+            "rank 2 (node1) worked 40 ms longer a step (from step 1,204 to 1,300), but the other ranks did not wait "
+            "for it: the cost is unattributed",
+        ),
+        (
+            late(alone_pct=3.0, beside=(5,)),
+            "rank 2 (node1) was late by 40 ms a step, mostly in input (from step 1,204 to 1,300). Cost 28 % of the "
+            "run's time.",
+        ),
+    ],
+    ids=["garbage collection", "slow launches", "perhaps slow launches", "nobody waits", "others late too"],
+)
+def test_what_is_over_is_told_in_the_past(measures: LateMeasures, said: str) -> None:
+    assert tell(alert(measures, cleared_at_step=1300)).summary == said
+
+
+def test_what_is_over_asks_for_nothing() -> None:
     finding = tell(alert(late(gc_ms=30.0), severity="info", cleared_at_step=1300))
-    assert finding.summary.startswith("over since step 1,300: rank 2 (node1) is late by 40 ms a step")
     assert (advice_text(finding.advice), finding.cause) == ("", "garbage collection takes 30 ms of it")
 
 

@@ -17,6 +17,7 @@ from ddpmon.diagnose.judge import Judge
 from ddpmon.diagnose.losses import LossJumpMeasures, NonfiniteLossMeasures
 from ddpmon.diagnose.lost import LostMeasures
 from ddpmon.diagnose.pauses import LongStepMeasures, NamedPauseMeasures
+from ddpmon.diagnose.pending import Pending
 from ddpmon.diagnose.uneven_inputs import UnevenInputsMeasures
 from ddpmon.format import local_time
 from ddpmon.report.finding_rows import rows
@@ -117,7 +118,7 @@ def pictures(ended: RunState | None, link: Link) -> tuple[Snapshot, Finding]:
         findings = in_words(judge(run, run.ages(float(tick))))
     moment = Moment(20.0, 19.0, time.time(), link, ended, "a store")
     (finding,) = findings
-    return take_picture(run, moment, findings, (), None), finding
+    return take_picture(run, moment, findings, (Pending("rank_lost", (1,), (), 1, 6.0),), None), finding
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,7 @@ def test_a_run_that_is_over_is_told_in_the_past_in_all_views(
 ) -> None:
     shown, told = pictures(ended, Link("live" if state == "live" else "gone", "no store"))
     (found,) = shown.findings
+    assert bool(shown.pending) is (ended is None), "nothing more will confirm it"
     assert found.summary == (f"{when}: {told.summary}" if lead else told.summary)
     costs = " cost 27 %" if lead else " costs 27 %"
     assert advice_text(found.advice).startswith(f"{lead}check ")

@@ -10,6 +10,7 @@ import pytest
 from ddpmon.machine import ProcessFigures
 from ddpmon.report.build import build_heat, build_job, build_ranks, build_series
 from ddpmon.report.job_progress import throughput_unit
+from ddpmon.report.peers import at_same_steps, possible_others
 from ddpmon.report.rank_detail import build_detail
 from ddpmon.run.model import Run
 from ddpmon.run.resources import RESOURCES
@@ -121,6 +122,37 @@ def test_of_how_many_ranks_the_throughput_is_is_said(ranks: int, alone: tuple[in
     run = restarted(ranks, alone)
     job = build_job(run, build_ranks(run, run.ages(END_S), NOBODY), run.taking_part(), ())
     assert throughput_unit(job) == said
+
+
+def scattered(*steps: int) -> Run:
+    """A run each of whose ranks has a step of its own, as for a watcher that comes after restarts."""
+    job, run = MadeJob(healthy_phases(len(steps), max(steps))), Run(run_info(len(steps)))
+    job.samples[:] = 8.0
+    run.add_ranks(
+        [rank_frame(rank, 9, job.columns(rank, max(0, step - 200), step)) for rank, step in enumerate(steps)], 5.0, {}
+    )
+    run.settle(5.5)
+    return run
+
+
+def test_where_most_ranks_are_at_steps_of_their_own_the_samples_are_those_of_the_ranks_left() -> None:
+    """They were told as the samples of all ranks."""
+    run = scattered(2000, 2000, 2000, 40, 400, 800, 1200, 1600)
+    assert np.flatnonzero(run.out_of_step()).tolist() == [3, 4, 5, 6, 7]
+    job = build_job(run, build_ranks(run, run.ages(5.5), NOBODY), run.taking_part(), ())
+    assert throughput_unit(job) == "samples/s of 3 ranks"
+    assert job.step_ms is not None
+    assert job.throughput is not None
+    np.testing.assert_allclose(job.throughput, 3 * 8 / job.step_ms * 1e3, rtol=0.01)
+    np.testing.assert_allclose(build_series(run, 0.0).throughput[-20:], job.throughput, rtol=0.05)
+
+
+def test_ranks_that_are_all_at_steps_of_their_own_are_not_compared() -> None:
+    """Each was compared with all others, although they have no step in common."""
+    ranks = build_ranks(scattered(2000, 40, 400, 800), np.zeros(4), NOBODY)
+    assert np.isnan(ranks.lateness_ms).all()
+    assert at_same_steps(ranks).tolist() == [True, False, False, False]
+    assert np.flatnonzero(possible_others(ranks)).tolist() == [0]
 
 
 def test_the_steps_of_a_rank_that_restarted_on_its_own_are_not_drawn_over_those_of_the_same_numbers() -> None:

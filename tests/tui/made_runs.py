@@ -182,6 +182,7 @@ def make_ranks(made: Made, rng: np.random.Generator) -> Ranks:
         local_rank=np.arange(n) % made.per_node,
         pid=4300 + np.arange(n),
         step=np.where(gone, made.step - 60, made.step),
+        out_of_step=np.zeros(n, np.bool_),
         age_s=np.where(gone, 14.2, 0.4 + 0.05 * rng.random(n)),
         loss=2.31 + rng.normal(0, 0.01, n),
         step_ms=np.full(n, step_ms),

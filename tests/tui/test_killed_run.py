@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 from rich.style import Style
 
+from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.lost import LostMeasures
 from ddpmon.report.finding_rows import rows
 from ddpmon.report.finding_text import finding_text
+from ddpmon.report.past import kill_of
+from ddpmon.report.sentences import tell
+from ddpmon.report.verdicts import headline, is_kill
 from ddpmon.tui.draw.courses import METRICS, rank_plots
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.finding_view import evidence_lines
 from ddpmon.tui.draw.host_detail import host_page
 from ddpmon.tui.draw.timeline_view import timeline_lines
+from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import HANG, Made, snapshot
@@ -81,6 +87,17 @@ def test_a_kill_is_called_by_one_word() -> None:
     said = "\n".join([*text_of(evidence_lines(picture, kill, 100, 20)), finding_text(picture.snapshot, kill)])
     assert "rank lost" not in said
     assert "critical killed or crashed" in said
+
+
+def test_the_first_finding_of_a_killed_run_is_its_kill_and_not_a_rank_that_was_lost_long_before() -> None:
+    lost = tell(Alert("rank_lost", "critical", LostMeasures(3, "n0", 103, 900.0, 99, "forward"), (3,), ("n0",)))
+    made = timed(over("killed"))
+    picture = ViewState(replace(made, findings=(lost, *made.findings)), LOOK, paused_s=3.0)  # no notice tells it
+    first = headline(picture.snapshot.findings)
+    assert first is not None
+    assert is_kill(first)
+    assert "read the launcher's output" in " ".join(text_of(verdict_lines(picture, 200)))
+    assert kill_of(picture.snapshot) == first
 
 
 @pytest.mark.parametrize("view", ["rank", "host"])

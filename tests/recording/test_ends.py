@@ -1,0 +1,117 @@
+"""Reports on runs that were killed or recorded late: no open question is left, and all figures are of one time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from ddpmon.commands.status_text import status_lines
+from ddpmon.recording.recorder import Recorder
+from ddpmon.recording.story import events_of, report_of_file
+from ddpmon.recording.travel import Replay
+from ddpmon.report.report_html import page
+from ddpmon.report.report_markdown import markdown
+from ddpmon.report.run_report import cost_words
+from ddpmon.simulate.plan import Plan
+from ddpmon.snapshot import Snapshot
+from ddpmon.watcher.way import Fate
+from tests.recording.made_recordings import SimulatedRun, record, simulated
+
+READ = "read the launcher's output, and the kernel's log (dmesg)"
+
+
+def fall_silent(run: SimulatedRun, seconds: int) -> None:
+    """Let so many seconds pass without a word from any rank; the store goes on answering."""
+    for _ in range(seconds):
+        run.clock.now += 1.0
+        run.observer.tick()
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of a run that is killed after a minute."""
+    path = tmp_path_factory.mktemp("recorded") / "killed.ddpmon"
+    made: list[Recorder] = []
+
+    def make() -> Recorder:
+        made.append(Recorder(path))
+        return made[0]
+
+    with simulated(Plan(ranks=8, hosts=2, scenario="straggler"), make=make) as run:
+        run.go(60)
+        with patch("ddpmon.watcher.run_end.fate_here", lambda _run: Fate("killed")):
+            fall_silent(run, 6)
+    made[0].close()
+    return path
+
+
+@pytest.fixture
+def shown(killed: Path) -> Iterator[Snapshot]:
+    """What the dashboard shows at the end of it."""
+    replay = Replay(killed)
+    yield replay.tick()
+    replay.close()
+
+
+def test_what_nobody_knew_before_the_end_is_no_open_question_behind_it(killed: Path, shown: Snapshot) -> None:
+    """A report on a killed run said `every rank has been silent` until the end, and advised to wait."""
+    assert shown.run is not None
+    assert shown.run.state == "killed"
+    replay = Replay(killed)
+    assert "monitor_degraded" in {event.kind for event in events_of(replay.travel.recording, 1)}, "it was said"
+    replay.close()
+    report = report_of_file(killed)
+    for said in (markdown(report), page(report), "\n".join(status_lines(shown))):
+        assert "every rank has been silent" not in said
+        assert "wait: ddpmon" not in said
+
+
+def test_the_advice_on_a_kill_is_about_the_kill(killed: Path, shown: Snapshot) -> None:
+    report = report_of_file(killed)
+    said = markdown(report)
+    assert said.index(READ.capitalize()[:24]) < said.index("### critical: at the end: rank")
+    lines = list(status_lines(shown))
+    (at,) = [at for at, line in enumerate(lines) if line.startswith("not live: the run was killed or crashed")]
+    assert lines[at + 1].strip().startswith(READ)
+
+
+def test_what_is_lost_and_what_is_used_are_counted_from_the_beginning_of_the_recording(tmp_path: Path) -> None:
+    """Of a recording that begins late, what a finding lost since its onset exceeded what the run had used."""
+    path, made = tmp_path / "late.ddpmon", list[Recorder]()
+
+    def make() -> Recorder:
+        made.append(Recorder(path))
+        return made[0]
+
+    plan = Plan(ranks=64, hosts=8, scenario="straggler")
+    with simulated(plan, make=make) as run:
+        run.clock.now = 7200.0
+        run.go(60)
+    made[0].close()
+    report = report_of_file(path)
+    (late,) = [event for event in report.troubles if event.kind == "straggler"]
+    used, _ = report.device_hours
+    assert late.is_older
+    assert late.cost_pct is not None
+    assert late.hours == pytest.approx(late.cost_pct / 100 * used, rel=0.05)
+    said = markdown(report)
+    assert " GPU-h since the recording began\n" in said
+    assert "00:00:59 since the recording began (" in said
+    assert "at least" not in cost_words(late, report), "the onset does not matter here"
+
+
+def test_what_is_over_is_told_in_the_past_by_the_report_and_by_the_screen(tmp_path: Path) -> None:
+    """The report said `is late` of what was over long before."""
+    path = tmp_path / "over.ddpmon"
+    record(Plan(ranks=64, hosts=8, scenario="mixed"), 200, path).close()
+    replay = Replay(path)
+    over = {f.id: f for f in replay.tick().findings if f.cleared_at_step is not None and f.id}
+    replay.close()
+    report = report_of_file(path)
+    told = {event.finding_id: event for event in report.events if not event.lasts}
+    assert over
+    assert {number: told[number].summary for number in over} == {number: each.summary for number, each in over.items()}
+    assert "(over): over since" not in markdown(report)

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
-from ddpmon.format import count
+from ddpmon.format import count, tick_labels
 from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.beyond import axis_end, beyond_words, with_signs
 from ddpmon.tui.draw.decimation import GAP, Edges, edge_in_columns, in_columns, one_a_column, steps_a_column
 from ddpmon.tui.draw.panel import StyledGlyph, axis, beginning, title
-from ddpmon.tui.draw.scale import Scale, label, ticked
+from ddpmon.tui.draw.scale import LABEL, Scale, ticked
 from ddpmon.tui.draw.zoom import Span, in_sight, span_words, steps_in, with_span
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
@@ -318,15 +318,15 @@ def _ascii(line: Edges, band: Edges | None, rows: int) -> Cells:
 def _labels(scale: Scale, rows: int) -> dict[int, str]:
     """Tick labels by row."""
     labels: dict[int, str] = {}
-    for value in scale.ticks:
+    for value, text in zip(scale.ticks, tick_labels(scale.ticks, LABEL), strict=True):
         row = rows - 1 - round((value - scale.low) / (scale.high - scale.low) * (rows - 1))
-        labels.setdefault(row, label(value))
+        labels.setdefault(row, text)
     return labels
 
 
 def _gutter(text: str | None, look: Look) -> Line:
     side = look.glyphs.tick if text is not None else look.glyphs.bar
-    return [Segment(f"{text or '':>5}", look.dim), Segment(f"{side} "[: GUTTER - 5], look.faint)]
+    return [Segment(f"{look.clean(text or ''):>{LABEL}}", look.dim), Segment(f"{side} "[: GUTTER - 5], look.faint)]
 
 
 def _styled(signs: str, kinds: Kinds, look: Look) -> Line:

@@ -9,7 +9,7 @@ import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import age, count, figure, plural, time_of_day
+from ddpmon.format import age, count, figure, loss_words, plural, time_of_day
 from ddpmon.report.base_step import share_words
 from ddpmon.report.last_word import last_step_s
 from ddpmon.report.run_about import is_simulated
@@ -178,7 +178,8 @@ def _row(
 ) -> list[Line]:
     """A name with the value at the moment, and the line."""
     value = _near(track.values, at)
-    number = look.clean(share_words(value, look.unknown)) if track.is_lateness else figure(value, look.unknown)
+    form = share_words if track.is_lateness else figure if track.unit else loss_words
+    number = look.clean(form(value, look.unknown))
     floor = 0.0 if track.is_lateness else None  # of what is 0 as a rule; a longer step is seen where it begins higher
     here = steps_in(span, timeline.step)
     step, values = timeline.step[here].astype(np.float64), track.values[here]

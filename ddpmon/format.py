@@ -186,7 +186,9 @@ def _loss_form(loss: float) -> tuple[float, str, int]:
     """The unit in which a loss has most digits in six cells, none from 0.01 to 99,999, and its decimals."""
     rounded = abs(float(f"{loss:.4g}"))
     units = (unit for unit in (*_LARGE, *_SMALL) if unit[0] <= rounded)
-    factor, unit = (1.0, "") if rounded == 0 or 0.01 <= rounded < (1e4 if loss < 0 else 1e5) else next(units, _SMALL[-1])
+    factor, unit = (
+        (1.0, "") if rounded == 0 or 0.01 <= rounded < (1e4 if loss < 0 else 1e5) else next(units, _SMALL[-1])
+    )
     most = min(max(3 - math.floor(math.log10(rounded / factor)), 0), 4) if rounded else 3
     fits = (places for places in range(most, 0, -1) if len(f"{loss / factor:,.{places}f}{unit}") <= _LOSS_CELLS)
     return factor, unit, next(fits, 0)

@@ -96,6 +96,7 @@ class Curve:
         is_filled: the area between the line and 0 is hatched.
         is_cut: the values are durations in ms, and the axis may end below a few that are far above all others.
         single_from: the values of steps before this one are means of several steps.
+        samples: of a series that is measured in few steps what was measured, which the line holds until the next one.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Curve:
     is_filled: bool = False
     is_cut: bool = False
     single_from: float = -math.inf
+    samples: Floats | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Curve) and self._content() == other._content()
@@ -162,7 +164,7 @@ def _shared_words(curve: Curve, dots: int, look: Look) -> str:
     has_range, has_means = not look.ascii_only or curve.low is None, bool((curve.step < curve.single_from).any())
     words = f"median{' and range' if has_range and not has_means else ''} per {steps:,} steps"
     words += f", range from step {count(int(curve.single_from))}" if has_range and has_means else ""
-    return words if steps > 1 else ""
+    return words if steps > 1 and curve.samples is None else ""
 
 
 def said_beyond(curve: Curve, scale: Scale) -> tuple[str, str]:
@@ -177,9 +179,10 @@ def zoomed_curve(curve: Curve, steps: int) -> Curve:
     if whole is None or span is None or span == whole:
         return curve
     here = steps_in(span, curve.step)
-    low, high = (None if edge is None else edge[here] for edge in (curve.low, curve.high))
-    cut = replace(curve, step=curve.step[here], value=curve.value[here], low=low, high=high, span=span)
-    return replace(cut, span_words=span_words(span, whole))
+    optional = {name: getattr(curve, name) for name in ("low", "high", "samples")}
+    cut = {name: values[here] for name, values in optional.items() if values is not None}
+    shown = replace(curve, step=curve.step[here], value=curve.value[here], span=span, **cut)
+    return replace(shown, span_words=span_words(span, whole))
 
 
 def _said_of_end(rows: list[Line], curve: Curve, span: Span, columns: int, look: Look) -> list[Line]:
@@ -247,7 +250,9 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: 
     if look.ascii_only and curve.low is not None:  # beside a band one mark a column
         low = high = one_a_column(curve.step, curve.value, columns, span, (low, high))
     line = _normal(low, scale), _normal(high, scale)
-    spread = None if spread is None else (_normal(spread[0], scale), _normal(spread[1], scale))
+    spread = (
+        None if spread is None or curve.samples is not None else (_normal(spread[0], scale), _normal(spread[1], scale))
+    )
     band = None
     if curve.low is not None and curve.high is not None:
         under, _ = edge_in_columns(curve.step, curve.low, dots, span)
@@ -258,10 +263,12 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: 
         cells = _ascii(line, band or spread, rows)
     else:
         cells = _dotted(line, spread, band, zero, columns, rows, look)
+    measured = curve.value if curve.samples is None else curve.samples
+    cells = cells if curve.samples is None else _with_samples(cells, curve.step, measured, scale, span, look)
     labels, grid = _labels(scale, rows), look.glyphs.grid
     drawn = [(signs.replace(" ", grid) if row in labels else signs, kinds) for row, (signs, kinds) in enumerate(cells)]
     lines = [_gutter(labels.get(row), look) + _styled(*each, look) for row, each in enumerate(drawn)]
-    beyond = curve.step[curve.value > scale.high] if curve.is_cut else np.zeros(0)
+    beyond = curve.step[measured > scale.high] if curve.is_cut else np.zeros(0)
     return [with_signs(lines[0], beyond, span, GUTTER, columns, look), *lines[1:]] if beyond.size else lines
 
 
@@ -313,6 +320,21 @@ def _ascii(line: Edges, band: Edges | None, rows: int) -> Cells:
         kinds = np.where(on_line, LINE, np.where(in_band, BAND, GROUND)).astype(np.uint8)
         cells.append(("".join(" :*"[kind] for kind in kinds.tolist()), kinds))
     return cells
+
+
+def _with_samples(cells: Cells, step: Floats, samples: Floats, scale: Scale, span: Span, look: Look) -> Cells:
+    """The cells with what holds between samples as faint as a band, and a mark on each sample."""
+    rows, columns = len(cells), len(cells[0][0])
+    faint = [(list(signs.replace("*", ":")), np.where(kinds == LINE, BAND, kinds)) for signs, kinds in cells]
+    seen = np.isfinite(samples)
+    across = np.clip((step[seen] - span[0]) / max(span[1] - span[0], 1e-9), 0, 1) * (columns - 1)
+    up = np.clip(_normal(samples[seen], scale), 0, 1) * (rows - 1)
+    for column, height in zip(
+        across.round().astype(int).tolist(), np.floor(up + 0.5).astype(int).tolist(), strict=True
+    ):
+        signs, kinds = faint[rows - 1 - height]
+        signs[column], kinds[column] = look.glyphs.note, LINE
+    return [("".join(signs), kinds) for signs, kinds in faint]
 
 
 def _labels(scale: Scale, rows: int) -> dict[int, str]:

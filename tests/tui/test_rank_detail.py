@@ -15,6 +15,7 @@ from ddpmon.tui.draw.courses import METRICS, RankPlots, rank_plots, span_of
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.finding_view import evidence_lines
 from ddpmon.tui.draw.host_courses import host_courses
+from ddpmon.tui.draw.plot import GUTTER
 from ddpmon.tui.lines import Line
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
@@ -179,16 +180,20 @@ def test_sparse_readings_are_a_line_and_no_stripes() -> None:
     assert min(columns) >= 1, "and the line has no gaps"
 
 
-def test_the_plot_begins_where_the_first_reading_is() -> None:
+def test_the_plots_of_a_rank_have_one_axis_also_where_its_machine_was_read_later() -> None:
+    """Steps 705 and 1,100 stood above each other, and nobody could go straight down from one plot to the next."""
     step = np.arange(1004, 1205, 4)
     own = np.where(step >= 1100, 500.0, np.nan)
     course = Course(step, own, np.empty((0, len(step))))
     detail = snapshot(Made(focus=5, gpu=True)).detail
     assert detail is not None
     shown = replace(detail, courses={**detail.courses, "gpu_power_w": course})
-    lines = text_of(RankPlots(shown, ASCII).plot(BY_KEY["gpu_power_w"], 80, 12))
-    assert "step 1,100" in lines[-1]
-    assert any(line[8] == "*" for line in lines[1:-1]), "nothing is empty at the left"
+    plots = RankPlots(shown, ASCII)
+    work, power = (text_of(plots.plot(BY_KEY[key], 80, 12)) for key in ("work", "gpu_power_w"))
+    assert work[-1].split() == power[-1].split() == ["step", "705", "1,204"]
+    first = min(line.index("*") for line in power[1:-1] if "*" in line)
+    assert first == GUTTER + round((1100 - 705) / (1204 - 705) * (80 - GUTTER - 2))
+    assert "not known before step 1,100" in "\n".join(power)
 
 
 def test_readings_are_plotted_where_no_step_is_on_record() -> None:

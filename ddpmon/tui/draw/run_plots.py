@@ -15,10 +15,9 @@ from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import about_ranks, figures_now, late_ranks, onsets, until_words
 from ddpmon.snapshot import Finding, Floats, Heat, Series, Snapshot
-from ddpmon.tui.draw.decimation import first_single
+from ddpmon.tui.draw.decimation import first_single, held, one_step_in, rate_words
 from ddpmon.tui.draw.panel import no_match, title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
-from ddpmon.tui.draw.sampled import held, one_step_in, rate_words
 from ddpmon.tui.draw.zoom import Span, record_span, shared_axis, span_words
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look

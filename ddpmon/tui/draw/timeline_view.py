@@ -19,11 +19,11 @@ from ddpmon.run.model import LOST_S
 from ddpmon.run.recent import RECENT
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline, is_over
+from ddpmon.tui.draw.decimation import held, one_step_in, rate_words
 from ddpmon.tui.draw.panel import axis, beginning, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, said_beyond, scale_of
 from ddpmon.tui.draw.run_plots import NOTABLE
-from ddpmon.tui.draw.sampled import held, one_step_in, rate_words
 from ddpmon.tui.draw.timeline_events import Marks, column_of, event_rows
 from ddpmon.tui.draw.zoom import Span, span_words, steps_in, timeline_span, with_span
 from ddpmon.tui.lines import Line, fit, fit_all, left

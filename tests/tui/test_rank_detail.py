@@ -293,3 +293,40 @@ def test_more_metrics_come_with_more_room() -> None:
     few, many = (RankPlots(detail, ASCII).beside(METRICS[0], 100, height, None, 0) for height in (12, 40))
     assert (len(few[0]), len(many[0])) == (12, 40)
     assert len(few[1]) > len(many[1])
+
+
+@pytest.mark.parametrize(
+    ("since", "said", "plain"),
+    [
+        (900, "! 900 or before ", "! 900 "),
+        (705, "! step 705 or before ", "! step 705 "),
+        (60, "step 705 | ! since before 60 ", "step 705 | ! since 60 "),
+    ],
+)
+def test_an_onset_that_is_a_bound_is_marked_as_one(since: int, said: str, plain: str) -> None:
+    """The timeline said `or before`, and the mark of the rank's plots did not."""
+    made = snapshot(Made(straggler=5, focus=5))
+    assert made.detail is not None
+    for is_bound, words in ((True, said), (False, plain)):
+        found = replace(made.findings[0], since_step=since, since_is_bound=is_bound)
+        shown = ViewState(replace(made, findings=(found,)), ASCII)
+        axis = text_of(rank_plots(shown, made.detail, [found]).plot(METRICS[0], 80, 12))[-1]
+        assert words in axis
+
+
+def test_a_rank_that_attached_late_has_the_axis_of_the_run() -> None:
+    """Its plots began at step 805, and those of the run at 605."""
+    made = snapshot(Made(focus=5))
+    assert made.detail is not None
+    assert made.series is not None
+    names = ("step", "loss", "loss_low", "loss_high", "throughput", "step_ms")
+    series = replace(made.series, **{name: getattr(made.series, name)[-600:] for name in names})
+    for first, begin in ((805, "605"), (1_105, "1,105")):
+        courses = {
+            name: Course(course.step[at:], course.own[at:], course.others[:, at:])
+            for name, course in made.detail.courses.items()
+            for at in [int(np.searchsorted(course.step, first))]
+        }
+        detail = replace(made.detail, courses=courses)
+        plots = rank_plots(ViewState(replace(made, series=series, detail=detail), ASCII), detail)
+        assert text_of(plots.plot(METRICS[0], 80, 12))[-1].split() == ["step", begin, "1,204"]

@@ -122,7 +122,7 @@ def _shared_words(curve: Curve, dots: int, look: Look) -> str:
 
 def said_beyond(curve: Curve, scale: Scale) -> tuple[str, str]:
     """What to say of the highest value beyond the axis, in full and in short; empty without any."""
-    return beyond_words(curve.step, curve.value, scale.high) if curve.is_cut else ("", "")
+    return beyond_words(curve.step, _measured(curve), scale.high) if curve.is_cut else ("", "")
 
 
 def zoomed_curve(curve: Curve, steps: int) -> Curve:
@@ -192,7 +192,7 @@ def _span(curve: Curve) -> Span | None:
 
 def scale_of(curve: Curve, rows: int) -> Scale | None:
     """The vertical range: all values, at least a tenth of their size, and ticks at 1-2-5 that lie on rows."""
-    edges = [edge for edge in (curve.value, curve.low, curve.high) if edge is not None]
+    edges = [edge for edge in (_measured(curve), curve.low, curve.high) if edge is not None]
     values = np.concatenate(edges) if edges else np.zeros(0)
     values = values[np.isfinite(values)]
     if not values.size:
@@ -240,7 +240,8 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: 
 
 
 def _measured(curve: Curve) -> Floats:
-    return curve.value if curve.samples is None else curve.samples
+    """The values without what only holds between samples, where there are any."""
+    return curve.value if curve.samples is None or np.isnan(curve.samples).all() else curve.samples
 
 
 def _sampled(cells: Cells, curve: Curve, scale: Scale, span: Span, look: Look) -> Cells:

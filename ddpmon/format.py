@@ -1,14 +1,19 @@
-"""Numbers and foreign text as they are shown: figures, sizes, durations, shares, ages, clocks, one line of JSON."""
+"""Numbers and foreign text as they are shown: figures, ticks, sizes, durations, shares, ages, one line of JSON."""
 
 from __future__ import annotations
 
 import json
 import math
 import unicodedata
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 UNKNOWN = "–"
+_LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_SMALL = ((1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
+_MILLI = (1e-3, "m")  # only where nothing else has room: on an axis it may be taken for M
+_LOSS_CELLS, _LOSS_MOST = 6, 1e15  # of a loss in a table, and from where on it has an exponent
 _ASCII = {"–": "-", "—": "-", "·": ".", "…": ".", "×": "x", "µ": "u", "°": "", "≥": ">=", "±": "+", "≤": "<=", "’": "'"}
 
 
@@ -47,20 +52,38 @@ def decimals(size: float) -> int:
 
 
 def _scaled(value: float) -> str:
-    for factor, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for factor, unit in _LARGE:
         if abs(value) >= factor * 0.9995:
             scaled = value / factor
             return f"{scaled:.{min(decimals(abs(scaled)), 2)}f}{unit}" if abs(scaled) < 1e4 else f"{scaled:.3g}{unit}"
     return figure(value)
 
 
-def tick(value: float) -> str:
-    """A short label for an axis: 0, 0.5, 2, 1.5k."""
-    if abs(value) >= 1000:
-        for factor, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-            if abs(value) >= factor:
-                return f"{value / factor:.4g}{unit}"
-    return f"{value:.3g}"
+def tick_labels(ticks: Sequence[float], cells: int) -> tuple[str, ...]:
+    """The labels of an axis, all in one unit and exact: `0  0.5  1`, `1,500`, `0.5M  1M`, `490µ  500µ`.
+
+    `ticks` are ascending and a round number apart. A label has `cells` cells at most; beyond what the units have room
+    for it is rounded, as in `5e-15`.
+    """
+    largest, apart = max(map(abs, ticks)), ticks[1] - ticks[0] if len(ticks) > 1 else abs(ticks[0])
+    units = (unit for unit in (*_LARGE, *_SMALL, _MILLI) if unit[0] <= largest)
+    for factor, unit in ((1.0, ""), *units):
+        decimals = next((places for places in range(12) if _are_exact(ticks, factor, places, apart)), 12)
+        form = f"{'' if unit else ','}.{decimals}f"
+        labels = tuple(_trimmed(format(each / factor, form)) + (unit if each else "") for each in ticks)
+        if decimals < 12 and max(map(len, labels)) <= cells:
+            return labels
+    return tuple(f"{each:.0e}" if each else "0" for each in ticks)
+
+
+def _are_exact(ticks: Sequence[float], factor: float, decimals: int, apart: float) -> bool:
+    """Whether so many decimals in this unit change no tick by more than what floating point does."""
+    return all(abs(round(each / factor, decimals) * factor - each) <= 1e-6 * apart for each in ticks)
+
+
+def _trimmed(number: str) -> str:
+    """Without zeros behind the point."""
+    return number.rstrip("0").rstrip(".") if "." in number else number
 
 
 def count(value: int | None, unknown: str = UNKNOWN) -> str:
@@ -140,6 +163,35 @@ def signed(value: float | None, unknown: str = UNKNOWN, noise: float = 0.0, deci
 def loss_words(loss: float | None, unknown: str = UNKNOWN) -> str:
     """Four digits, also where they are zeros: 2.310, 1234."""
     return f"{loss:#.4g}".rstrip(".") if loss is not None and math.isfinite(loss) else unknown
+
+
+def loss_brief(loss: float | None, unknown: str = UNKNOWN) -> str:
+    """The same in six cells, for tables: 2.310, 0.0491, 490.8µ, 12,345, 1.235M; of a negative one fewer digits."""
+    if loss is None or not math.isfinite(loss):
+        return unknown
+    factor, unit, places = _loss_form(loss)
+    return f"{loss / factor:,.{places}f}{unit}" if abs(loss) < _LOSS_MOST else f"{loss:.0e}"
+
+
+def loss_difference(own: float, other: float) -> str:
+    """By how much a loss exceeds another one, in the form of the larger one: +0.012, -1.3µ, ±0."""
+    factor, unit, places = _loss_form(max(own, other, key=abs))
+    apart = round(own / factor, places) - round(other / factor, places)
+    if abs(own - other) >= _LOSS_MOST:
+        return f"{own - other:+.0e}"
+    return f"{apart:+,.{places}f}{unit}" if abs(apart) * 10**places >= 0.5 else "±0"
+
+
+def _loss_form(loss: float) -> tuple[float, str, int]:
+    """The unit in which a loss has most digits in six cells, none from 0.01 to 99,999, and its decimals."""
+    rounded = abs(float(f"{loss:.4g}"))
+    units = (unit for unit in (*_LARGE, *_SMALL) if unit[0] <= rounded)
+    factor, unit = (
+        (1.0, "") if rounded == 0 or 0.01 <= rounded < (1e4 if loss < 0 else 1e5) else next(units, _SMALL[-1])
+    )
+    most = min(max(3 - math.floor(math.log10(rounded / factor)), 0), 4) if rounded else 3
+    fits = (places for places in range(most, 0, -1) if len(f"{loss / factor:,.{places}f}{unit}") <= _LOSS_CELLS)
+    return factor, unit, next(fits, 0)
 
 
 def plural(number: int, noun: str) -> str:

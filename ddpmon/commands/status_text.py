@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ddpmon.commands.console import printable
 from ddpmon.diagnose.pending import Pending
-from ddpmon.format import age, clock, local_time, plural
+from ddpmon.format import age, clock, local_time, loss_brief, loss_words, plural
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.job_progress import progress_words, throughput_unit
 from ddpmon.report.past import kill_of
@@ -100,7 +100,7 @@ def figures_line(snapshot: Snapshot) -> str:
     return (
         f"step {'-' if step is None else f'{step:,}'}   last step {last} ago   "
         f"{_figure(job.step_ms, 1)} ms/step   {throughput}   "
-        f"loss {_figure(job.loss, 4)}"
+        f"loss {loss_words(job.loss, '-')}"
     )
 
 
@@ -233,10 +233,8 @@ def _worst_first(ranks: Ranks) -> list[int]:
 
 def _row(ranks: Ranks, rank: int, late: str) -> list[str]:
     step = int(ranks.step[rank])
-    figures = [
-        late if column == "lateness_ms" else _figure(ranks.column(column)[rank], digits)
-        for _, column, digits in COLUMNS
-    ]
+    own = {"lateness_ms": late, "loss": loss_brief(float(ranks.loss[rank]), "-")}
+    figures = [own.get(column) or _figure(ranks.column(column)[rank], digits) for _, column, digits in COLUMNS]
     host = printable(ranks.host[rank])[:HOST_WIDTH] or "-"
     return [str(rank), host, printable(ranks.state[rank]), "-" if step < 0 else f"{step:,}", *figures]
 

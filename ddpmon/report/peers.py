@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.format import UNKNOWN, signed
+from ddpmon.format import UNKNOWN, loss_brief, loss_difference, signed
 from ddpmon.format import decimals as digits
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.silence import silent_ranks
@@ -105,12 +105,15 @@ class Row:
     compared: tuple[bool, ...]
 
     def words(self, value: float, unknown: str = "") -> str:
-        """One of the figures, with as many decimals as all of them have."""
-        return f"{value:,.{self.decimals}f}" if math.isfinite(value) else unknown
+        """One of the figures, with as many decimals as all of them have; a loss has digits of its own."""
+        return figure_words(value, self._decimals, self.quantity.unit, unknown)
+
+    def difference_words(self, own: float, other: float) -> str:
+        """The difference of two figures as they are shown: `+158`; ±0 where it is noise, empty where unknown."""
+        return difference_words(own, other, self._decimals, self.quantity.unit, self.noise)
 
     @property
-    def decimals(self) -> int:
-        """The decimals of all figures of the row."""
+    def _decimals(self) -> int:
         return shared_decimals(*self.own, self.others)
 
     def difference(self, place: int = 0) -> float:
@@ -164,10 +167,19 @@ def lateness_decimals(ranks: Ranks) -> int:
     return min(max(digits(float(known.max(initial=0.0))) - 1, 0), 2)
 
 
-def difference_words(own: float, other: float, decimals: int, noise: float = 0.0) -> str:
+def figure_words(value: float, decimals: int, unit: str, unknown: str) -> str:
+    """A figure with so many decimals; a loss, which alone has no unit, with its own."""
+    if not math.isfinite(value):
+        return unknown
+    return f"{value:,.{decimals}f}" if unit else loss_brief(value)
+
+
+def difference_words(own: float, other: float, decimals: int, unit: str, noise: float = 0.0) -> str:
     """`+158`, `-375`, `±0`: the difference of two figures as they are shown; ±0 below `noise`, empty where unknown."""
     if not (math.isfinite(own) and math.isfinite(other)):
         return ""
+    if not unit:
+        return loss_difference(own, other)
     shown = round(own, decimals) - round(other, decimals)
     text = f"{shown:+,.{decimals}f}"
     return text if abs(shown) >= noise and any(digit in text for digit in "123456789") else "±0"

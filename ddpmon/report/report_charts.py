@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 import numpy as np
@@ -21,8 +21,13 @@ _POINTS = 720  # of a curve: one a unit
 _ROW, _LABEL, _FIGURE = 20, 96, 104  # of a bar; its texts are larger on a phone
 
 
-def curve(step: Floats, values: Floats, label: str, events: Sequence[Event] = ()) -> str:
-    """A quantity over steps, with bands where troubles lasted; empty where nothing is known."""
+def curve(
+    step: Floats, values: Floats, label: str, events: Sequence[Event] = (), words: Callable[[float], str] = figure
+) -> str:
+    """A quantity over steps, with bands where troubles lasted; empty where nothing is known.
+
+    `words` writes the labels of its axis.
+    """
     known = np.isfinite(values) & np.isfinite(step)
     if known.sum() < 2:
         return ""
@@ -35,7 +40,7 @@ def curve(step: Floats, values: Floats, label: str, events: Sequence[Event] = ()
     bands = "".join(_bands(events, first, last))
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
-        f"{bands}{_frame(low, high, first, last)}"
+        f"{bands}{_frame(low, high, first, last, words)}"
         f'<path class="line" d="{path}"/></svg>'
     )
 
@@ -54,11 +59,11 @@ def _range(values: Floats) -> tuple[float, float]:
     return low, high if high > low else low + 1.0
 
 
-def _frame(low: float, high: float, first: float, last: float) -> str:
+def _frame(low: float, high: float, first: float, last: float, words: Callable[[float], str]) -> str:
     bottom, right = HEIGHT - _BOTTOM, WIDTH - _RIGHT
     marks = "".join(
         f'<line class="grid" x1="{_LEFT}" x2="{right}" y1="{y:.0f}" y2="{y:.0f}"/>'
-        f'<text x="{_LEFT - 6}" y="{y + 4:.0f}" text-anchor="end">{escape(figure(value))}</text>'
+        f'<text x="{_LEFT - 6}" y="{y + 4:.0f}" text-anchor="end">{escape(words(value))}</text>'
         for value, y in ((high, _TOP), ((low + high) / 2, (_TOP + bottom) / 2), (low, bottom))
     )
     ends = ((first, _LEFT, "start"), ((first + last) / 2, (_LEFT + right) / 2, "middle"), (last, right, "end"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from ddpmon.format import clean
+from ddpmon.format import clean, figure, loss_brief
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.report_charts import curve, rank_bars
 from ddpmon.report.report_markdown import RANK_COLUMNS, notable_hosts, rank_cells, which_ranks, worst_ranks
@@ -94,11 +94,11 @@ def _curves(report: RunReport) -> Iterator[str]:
     loud = [event for event in report.troubles if event.severity != "info"]
     none: list[Event] = []
     drawn = (
-        ("step time, ms; shaded while a warning lasted", series.step_ms, loud),
-        ("loss", series.loss, none),
-        (f"throughput, {clean(report.snapshot.job.throughput_unit)}", series.throughput, loud),
+        ("step time, ms; shaded while a warning lasted", series.step_ms, loud, figure),
+        ("loss", series.loss, none, loss_brief),
+        (f"throughput, {clean(report.snapshot.job.throughput_unit)}", series.throughput, loud, figure),
     )
-    pictures = [(label, curve(series.step, values, label, events)) for label, values, events in drawn]
+    pictures = [(label, curve(series.step, values, label, events, words)) for label, values, events, words in drawn]
     if any(picture for _, picture in pictures):
         yield "<h2>The run over its steps</h2>"
     for label, picture in pictures:

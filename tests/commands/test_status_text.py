@@ -33,7 +33,7 @@ def test_the_verdict_comes_before_the_figures_and_the_ranks() -> None:
     assert printed[0] == f"warning: {STRAGGLER.summary}"
     assert printed[1].strip() == advice_text(STRAGGLER.advice)
     assert printed[2] == "gpt   running   2 ranks on 1 host   gloo   12 min 31 s   tcp://127.0.0.1:29480"
-    assert printed[3] == "step 1,204   last step 2.2 s ago   172.2 ms/step   92.9 samples/s   loss 2.2820"
+    assert printed[3] == "step 1,204   last step 2.2 s ago   172.2 ms/step   92.9 samples/s   loss 2.282"
     assert "busy 76 %   waiting 20 %" in printed[4]
     assert printed[-1] == "2/2 ranks reporting, oldest 0.5 s   probe - µs/step, 0 records dropped"
 
@@ -168,7 +168,7 @@ def test_a_hang_is_followed_by_its_culprits_stack() -> None:
 def test_while_no_step_finishes_the_last_figures_are_not_told_as_those_of_now() -> None:
     hang = dataclasses.replace(STRAGGLER, kind="hang", severity="critical")
     printed = lines(findings=(hang,))
-    assert "step 1,204   last step 2.2 s ago   - ms/step   - samples/s   loss 2.2820" in printed
+    assert "step 1,204   last step 2.2 s ago   - ms/step   - samples/s   loss 2.282" in printed
     counted = dataclasses.replace(snapshot().job, job_step=300, job_total=1200, eta_s=14.0)
     assert "job step 300 of 1,200 (25 %)" in lines(findings=(hang,), job=counted), "no time left is promised"
     assert "busy - %   waiting - %   all-reduce - ms   exposed - ms   bus bandwidth - GB/s" in printed

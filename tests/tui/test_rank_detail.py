@@ -15,6 +15,7 @@ from ddpmon.tui.draw.courses import METRICS, RankPlots, rank_plots, span_of
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.finding_view import evidence_lines
 from ddpmon.tui.draw.host_courses import host_courses
+from ddpmon.tui.draw.plot import GUTTER
 from ddpmon.tui.lines import Line
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
@@ -179,16 +180,20 @@ def test_sparse_readings_are_a_line_and_no_stripes() -> None:
     assert min(columns) >= 1, "and the line has no gaps"
 
 
-def test_the_plot_begins_where_the_first_reading_is() -> None:
+def test_the_plots_of_a_rank_have_one_axis_also_where_its_machine_was_read_later() -> None:
+    """Steps 705 and 1,100 stood above each other, and nobody could go straight down from one plot to the next."""
     step = np.arange(1004, 1205, 4)
     own = np.where(step >= 1100, 500.0, np.nan)
     course = Course(step, own, np.empty((0, len(step))))
     detail = snapshot(Made(focus=5, gpu=True)).detail
     assert detail is not None
     shown = replace(detail, courses={**detail.courses, "gpu_power_w": course})
-    lines = text_of(RankPlots(shown, ASCII).plot(BY_KEY["gpu_power_w"], 80, 12))
-    assert "step 1,100" in lines[-1]
-    assert any(line[8] == "*" for line in lines[1:-1]), "nothing is empty at the left"
+    plots = RankPlots(shown, ASCII)
+    work, power = (text_of(plots.plot(BY_KEY[key], 80, 12)) for key in ("work", "gpu_power_w"))
+    assert work[-1].split() == power[-1].split() == ["step", "705", "1,204"]
+    first = min(line.index("*") for line in power[1:-1] if "*" in line)
+    assert first == GUTTER + round((1100 - 705) / (1204 - 705) * (80 - GUTTER - 2))
+    assert "not known before step 1,100" in "\n".join(power)
 
 
 def test_readings_are_plotted_where_no_step_is_on_record() -> None:
@@ -313,3 +318,41 @@ def test_more_metrics_come_with_more_room() -> None:
     few, many = (RankPlots(detail, ASCII).beside(METRICS[0], 100, height, None, 0) for height in (12, 40))
     assert (len(few[0]), len(many[0])) == (12, 40)
     assert len(few[1]) > len(many[1])
+
+
+@pytest.mark.parametrize(
+    ("since", "said", "plain"),
+    [
+        (900, "! 900 or before ", "! 900 "),
+        (705, "! step 705 or before ", "! step 705 "),
+        (60, "step 705 | ! since before 60 ", "step 705 | ! since 60 "),
+    ],
+)
+def test_an_onset_that_is_a_bound_is_marked_as_one(since: int, said: str, plain: str) -> None:
+    """The timeline said `or before`, and the mark of the rank's plots did not."""
+    made = snapshot(Made(straggler=5, focus=5))
+    assert made.detail is not None
+    for is_bound, words in ((True, said), (False, plain)):
+        found = replace(made.findings[0], since_step=since, since_is_bound=is_bound)
+        shown = ViewState(replace(made, findings=(found,)), ASCII)
+        axis = text_of(rank_plots(shown, made.detail, [found]).plot(METRICS[0], 80, 12))[-1]
+        assert words in axis
+
+
+def test_a_rank_that_attached_late_has_the_axis_of_the_run() -> None:
+    """Its plots began at step 805, and those of the run at 605."""
+    made = snapshot(Made(focus=5))
+    assert made.detail is not None
+    assert made.series is not None
+    names = ("step", "loss", "loss_low", "loss_high", "throughput", "step_ms")
+    newest = made.series.step >= 605
+    series = replace(made.series, **{name: getattr(made.series, name)[newest] for name in names})
+    for first, begin in ((805, "605"), (1_105, "1,105")):
+        courses = {
+            name: Course(course.step[at:], course.own[at:], course.others[:, at:])
+            for name, course in made.detail.courses.items()
+            for at in [int(np.searchsorted(course.step, first))]
+        }
+        detail = replace(made.detail, courses=courses)
+        plots = rank_plots(ViewState(replace(made, series=series, detail=detail), ASCII), detail)
+        assert text_of(plots.plot(METRICS[0], 80, 12))[-1].split() == ["step", begin, "1,204"]

@@ -154,9 +154,9 @@ def test_a_rank_that_is_late_now_and_then_shows_how_late_and_how_often() -> None
         rows = text_of(table_lines(shown, TableView(np.arange(8)), width, 12))
         assert "+361 1/5" in rows[HEAD + 3], width
         assert "1/5" not in rows[HEAD + 2]
-    for lines in (against_lines(shown, 3, 100, 12), peer_lines(shown.snapshot, 3, 54, 20, shown.look, (late,))):
-        row = next(line for line in text_of(lines) if " input" in line)
-        assert "+361 1/5" in row
+    for lines in (against_lines(shown, 3, 100, 20), peer_lines(shown.snapshot, 3, 54, 20, shown.look, (late,))):
+        rows = [line for line in text_of(lines) if " input" in line or " work ms" in line]
+        assert ["+361 1/5" in row for row in rows] == [True, True], "of all of the work, too"
     often = replace(late, evidence={"excess_ms": 0.42, "one_step_in": 1.2})
     rows = text_of(
         table_lines(ViewState(replace(made, findings=(often,)), shown.look), TableView(np.arange(8)), 120, 12)

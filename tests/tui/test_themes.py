@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from ddpmon.tui.draw.plot import BRAILLE, QUARTERS, Curve, plot_lines
+from ddpmon.tui.draw.cells import BRAILLE, QUARTERS
+from ddpmon.tui.draw.plot import Curve, plot_lines
 from ddpmon.tui.osc import Answers, is_dark, notification
 from ddpmon.tui.terminal import TerminalBackground
 from ddpmon.tui.theme import LIGHT, PALETTES, THEMES, make_look

@@ -181,7 +181,7 @@ def test_phases_without_room_are_counted_and_leave_no_empty_row(found: tuple[Fin
     lines = text_of(timeline_lines(ViewState(made, make_look()), 80, 12))
     at = next(place for place, line in enumerate(lines) if "step 705" in line)
     events = lines[at - 1 - bool(found) : at]
-    assert lines[at - 2 - bool(found)].startswith(" 2.00 "), "the last row of the loss"
+    assert lines[at - 2 - bool(found)].startswith(" 2.000 "), "the last row of the loss"
     shown = sum(line.count("•") for line in events)
     assert 1 <= shown <= many
     assert ("".join(events).count(f"{many - shown} more") == 1) is (many > 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from rich.segment import Segment
@@ -14,6 +15,7 @@ from ddpmon.report.peers import (
     MOST_PEERS,
     at_same_steps,
     difference_words,
+    figure_words,
     is_of_machine,
     machine_peers,
     now_and_then_words,
@@ -103,7 +105,8 @@ def _phases(picture: ViewState, ranks: Ranks, rank: int, others: Ints, width: in
         name = [Segment("  "), swatch(index, look), Segment(f" {phase:<{NAME - 2}}", look.text)]
         rhythm = now_and_then_words(finding, NUMBER - 1) if phase == most else ""
         instead = rhythm or _not_compared(ranks, rank, look)
-        numbers = _numbers(own[index], typical[index], noise, look, loud=loud or bool(rhythm), instead=instead)
+        pair = _Pair(own[index], typical[index], "ms", noise)
+        numbers = _numbers(pair, look, loud=loud or bool(rhythm), instead=instead)
         yield fit([*name, *_led(drawn, look), *numbers], width)
 
 
@@ -115,11 +118,21 @@ def _led(drawn: Line, look: Look) -> Line:
     return [*full, Segment(f" {look.glyphs.grid * (len(last.text) - 1)}", look.faint)]
 
 
-def _numbers(own: float, others: float, noise: float, look: Look, *, loud: bool = False, instead: str = "") -> Line:
+class _Pair(NamedTuple):
+    """A figure of this rank and that of the others, their unit, and the difference below which there is none."""
+
+    own: float
+    others: float
+    unit: str
+    noise: float
+
+
+def _numbers(pair: _Pair, look: Look, *, loud: bool = False, instead: str = "") -> Line:
     """This rank's number, the others', and the difference, or what stands `instead` of it."""
+    own, others, unit, noise = pair
     decimals = shared_decimals(own, others)
-    first, second = (f"{value:,.{decimals}f}" if known(value) else look.unknown for value in (own, others))
-    apart = instead or look.clean(difference_words(own, others, decimals, noise)) or look.unknown
+    first, second = (look.clean(figure_words(value, decimals, unit, look.unknown)) for value in (own, others))
+    apart = instead or look.clean(difference_words(own, others, decimals, unit, noise)) or look.unknown
     return [
         Segment(f"{first:>{NUMBER}}", look.text),
         Segment(f"{second:>{NUMBER}}", look.dim),
@@ -138,6 +151,7 @@ def _more(picture: ViewState, ranks: Ranks, rank: int, others: tuple[Ints, Ints]
     `others` are those that its steps and those that its machine is compared with.
     """
     look, instead = picture.look, _not_compared(ranks, rank, picture.look)
+    finding = marked_ranks(picture.snapshot.findings).get(rank)
     for name, unit, key in MORE:
         them = others[is_of_machine(unit)]
         own, typical = (float(median(BY_KEY[key].values(ranks, some))) for some in (np.array([rank]), them))
@@ -145,6 +159,7 @@ def _more(picture: ViewState, ranks: Ranks, rank: int, others: tuple[Ints, Ints]
             continue
         largest = max(own, typical) if known(typical) else own
         bar_of = meter(own / largest if largest > 0 else None, _bar_width(width), look, FAINT)
-        noise = noise_ms(picture.snapshot) if unit == "ms" else 0.0
+        pair = _Pair(own, typical, unit, noise_ms(picture.snapshot) if unit == "ms" else 0.0)
+        rhythm = now_and_then_words(finding, NUMBER - 1) if name == "work" else ""
         label = Segment(f"  {name} {unit}".ljust(NAME + 2), look.dim)
-        yield fit([label, *bar_of, *_numbers(own, typical, noise, look, instead=instead)], width)
+        yield fit([label, *bar_of, *_numbers(pair, look, loud=bool(rhythm), instead=rhythm or instead)], width)

@@ -94,17 +94,16 @@ def plottable(detail: RankDetail, keys: Sequence[str]) -> list[Metric]:
 
 
 def span_of(detail: RankDetail, course: Course) -> Span | None:
-    """The steps of the axis: to the rank's last step, from the first one on record at which this quantity is known.
+    """The steps of the axis: those of the rank that are on record; None where this quantity is not known in them.
 
-    Its machine is read only while somebody watches, which may have begun later than the steps on record.
+    All plots of a rank have one axis, also that of its machine, which is read only while somebody watches.
     """
     steps = detail.courses["work"].step
     known = course.step[np.isfinite(course.own)]
     if not len(known):
         return None
-    first = max(known[0], steps[0]) if len(steps) else known[0]
-    last = steps[-1] if len(steps) else known[-1]  # of a frozen moment, whose steps are no longer on record
-    return (float(first), float(last)) if first < last else None
+    axis = steps if len(steps) else known  # of a frozen moment, whose steps are no longer on record
+    return (float(axis[0]), float(axis[-1])) if max(known[0], axis[0]) < axis[-1] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +115,7 @@ class RankPlots:
         look: how they are drawn.
         figures: quantity -> for the titles the figure of now, of this rank and of the others, in fewer and fewer words.
         since: the onset that is marked; None without one. sign: of it, with its style; None for that of a warning.
+        is_bound: what is marked began at that step or before.
         zoom: how many steps are shown, 0 for all on record.
         record: the steps that the plots of the run are over.
         until: `up to step 59` while no further step finishes, for the titles of what is known of finished steps only.
@@ -126,6 +126,7 @@ class RankPlots:
     figures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     since: int | None = None
     sign: StyledGlyph | None = None
+    is_bound: bool = False
     zoom: int = 0
     record: Span | None = None
     until: str = ""
@@ -143,7 +144,7 @@ class RankPlots:
         span = shared_axis(span, self.record)
         until = self.until if metric.key in OF_STEPS else ""
         curve = replace(_curve(course, metric, span), name=name, remark=now, onsets=onsets, sign=self.sign)
-        curve = replace(curve, span_words=until)
+        curve = replace(curve, span_words=until, is_bound=self.is_bound)
         return plot_lines(zoomed_curve(curve, self.zoom), width, height, self.look)
 
     def beside(
@@ -205,10 +206,11 @@ def rank_plots(
     own = (finding for finding in found if not is_restart(finding))  # after a restart a rank counts its own steps
     first, look = next((finding for finding in own if finding.since_step is not None), None), picture.look
     since, sign = (None, None) if first is None else (first.since_step, finding_style(first, look))
+    is_bound = first is not None and first.since_is_bound
     figures = _figures(picture.snapshot, detail.rank, rows, found, look)
     steps = detail.courses["work"].step
     until = until_words(picture.snapshot, int(steps[-1])) if len(steps) else ""
-    return RankPlots(detail, look, figures, since, sign, picture.zoom, record_span(picture.snapshot), until)
+    return RankPlots(detail, look, figures, since, sign, is_bound, picture.zoom, record_span(picture.snapshot), until)
 
 
 def _figures(

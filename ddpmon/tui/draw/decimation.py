@@ -13,6 +13,8 @@ from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.zoom import Span
 
 GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
+FEW = 0.25  # of the steps at most are known of a sampled series; chosen: DDP's logger on a GPU samples one in a hundred
+IN_A_ROW = 4  # samples at most in the mean: a longer stretch of known steps is of a series with gaps. Chosen
 NEWEST = 16  # points of which two follow on each other without a hole; chosen, not measured
 Edges = tuple[Floats, Floats]  # of each column the lowest and the highest height
 
@@ -76,6 +78,26 @@ def first_single(step: Floats) -> float:
     wide = spacing > spacing[-NEWEST:].min()
     means = np.flatnonzero(wide & np.concatenate([[True], wide[:-1]]))  # before a hole among single steps there is one
     return float(step[means[-1] + 1]) if len(means) else -math.inf
+
+
+def one_step_in(value: Floats) -> int:
+    """In one of how many steps a sampled series is known; 0 of one that is known in most steps but for its gaps."""
+    known = np.flatnonzero(np.isfinite(value))
+    stretches = 1 + int((np.diff(known) > 1).sum())
+    steps = len(value) - int(known[0]) if len(known) else 0
+    is_sampled = stretches > 1 and len(known) <= min(FEW * steps, IN_A_ROW * stretches)
+    return round(steps / len(known)) if is_sampled else 0
+
+
+def rate_words(one_in: int) -> str:
+    """`1 step in 37`; empty of a series that is not sampled."""
+    return f"1 step in {one_in:,}" if one_in else ""
+
+
+def held(value: Floats) -> Floats:
+    """Each value until the next one; NaN before the first."""
+    newest = np.maximum.accumulate(np.where(np.isfinite(value), np.arange(len(value)), -1))
+    return np.where(newest < 0, np.nan, value[newest])
 
 
 def decimate(step: Floats, value: Floats, columns: int, span: Span) -> Edges:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import count, figure, known, pct, plural, signed, time_of_day
+from ddpmon.format import count, figure, known, loss_words, pct, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE, noise_ms
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import about_ranks, onsets
@@ -174,7 +174,7 @@ def _value_words(heat: Heat, value: float, percent: float, noise: float) -> str:
     shown = METRICS[heat.metric]
     if heat.metric == "lateness" and abs(value) < noise:
         return f"{shown.name} {signed(value, noise=noise)}, noise (<{NOISE_SHARE * 100:g} % of a step)"
-    number = signed(value) if heat.metric == "lateness" else figure(value)
+    number = signed(value) if heat.metric == "lateness" else (figure if shown.unit else loss_words)(value)
     return f"{shown.name} {number} {shown.unit}".rstrip() + f", {pct(percent)} % {shown.of}"
 
 

@@ -105,7 +105,7 @@ def beginning(
     label = next((each for each in first if len(each) + APART <= nearest[0] or not inside), None)
     if label is not None:
         return [(0, label, None), *inside, *alone]
-    joined = (nearest[0], _joined(nearest, first, width, look, glyph), style)
+    joined = (nearest[0], _joined(nearest, first, width, look), style)
     return [joined, *(each for each in inside if each is not nearest), *alone]
 
 
@@ -116,11 +116,11 @@ def _with_earlier(first: Sequence[str], before: str, width: int, look: Look, sig
     return next((form for form in forms if len(form) <= width * 2 // 3), forms[-1])
 
 
-def _joined(nearest: Mark, first: Sequence[str], width: int, look: Look, sign: str) -> str:
+def _joined(nearest: Mark, first: Sequence[str], width: int, look: Look) -> str:
     """The label of the nearest trouble, which leaves the first step no room, with the first step behind it."""
     column, text, _ = nearest
     if column == 0 and text.split()[1] == first[-1]:
-        return f"{sign} {first[-2]}"
+        return text.replace(first[-1], first[-2], 1)  # `▲ step 0`, and of a bound `▲ step 0 or before`
     forms = [f"{text} {look.glyphs.dot} {label}" for label in first[-2:]]
     return next((form for form in forms if column + len(form) <= width * 2 // 3), forms[-1])
 

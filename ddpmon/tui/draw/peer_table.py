@@ -17,7 +17,7 @@ from ddpmon.report.peers import (
     Comparison,
     Row,
     compare,
-    difference_words,
+    now_and_then,
     now_and_then_words,
 )
 from ddpmon.report.verdicts import is_restart, marked_ranks, restarted_alone, until_words
@@ -45,10 +45,14 @@ WORTH = (
 )  # fmt: skip
 
 
+def _figure(row: Row, value: float, look: Look) -> str:
+    return look.clean(row.words(value, look.unknown))
+
+
 def _difference(row: Row, look: Look) -> str:
     """By how much the figure of the only rank exceeds that of the others; empty where it cannot be compared."""
     other = row.others if math.isfinite(row.difference()) else math.nan
-    return look.clean(difference_words(row.own[0], other, row.decimals, row.noise))
+    return look.clean(row.difference_words(row.own[0], other))
 
 
 def peer_lines(
@@ -76,8 +80,8 @@ def peer_lines(
         style, sign = _tone(row, 0, look, finding)
         apart = now_and_then_words(finding, number - 1) or _difference(row, look)
         cells = [
-            Segment(f"{row.words(row.own[0], look.unknown):>{number}}", _own_tone(row, 0, look, finding)),
-            Segment(f"{row.words(row.others, look.unknown):>{number}}", look.dim),
+            Segment(f"{_figure(row, row.own[0], look):>{number}}", _own_tone(row, 0, look, finding)),
+            Segment(f"{_figure(row, row.others, look):>{number}}", look.dim),
             Segment(f"{apart or look.unknown:>{number}}", style if sign else look.dim),
             Segment(f" {sign}", style),
         ]
@@ -105,10 +109,16 @@ def _name(row: Row, cells: int, look: Look) -> Line:
 
 
 def blaming(row: Row, rank: int, findings: Sequence[Finding]) -> Finding | None:
-    """The first of these findings that blames this figure of this rank."""
+    """The first of these findings that blames this figure of this rank.
+
+    What is late now and then is so in a phase and in all of the work: no median over steps shows it.
+    """
+    name = row.quantity.name
     for finding in findings:
-        memory = finding.kind.startswith("gpu_memory_") and row.quantity.name == TORCH_MEMORY
-        if rank in finding.ranks and (memory or (KINDS[finding.kind].late and finding.phase == row.quantity.name)):
+        memory = finding.kind.startswith("gpu_memory_") and name == TORCH_MEMORY
+        late = KINDS[finding.kind].late and finding.phase == name
+        rare = name == "work" and now_and_then(finding) is not None
+        if rank in finding.ranks and (memory or late or rare):
             return finding
     return None
 
@@ -174,7 +184,7 @@ def _difference_within(row: Row, place: int, finding: Finding | None, cells: int
     Empty of the first one, and where they differ in steps.
     """
     other = row.own[0] if place and math.isfinite(row.difference_from_first(place)) else math.nan
-    return now_and_then_words(finding, cells - 1) or difference_words(row.own[place], other, row.decimals, row.noise)
+    return now_and_then_words(finding, cells - 1) or row.difference_words(row.own[place], other)
 
 
 def _widths(wanted: Widths, ranks: int, room: int) -> Widths:
@@ -226,7 +236,7 @@ def marked_lines(
     below: list[Line] = [*said, *([Segment(f" {text}", look.dim)] for text in missing)]
     lines += below if scrolls else []
     for row in rows:
-        middle = Segment(f"{row.words(row.others, look.unknown):>{len(many)}}", look.dim)
+        middle = Segment(f"{_figure(row, row.others, look):>{len(many)}}", look.dim)
         lines.append(fit([*_compared(row, shown, name, widths, look, findings), middle], width))
     lines += [] if scrolls else below
     return fit_all(lines, width, height)
@@ -279,9 +289,7 @@ def _one(row: Row, place: int, widths: Widths, look: Look, finding: Finding | No
     room, is_rare = widths.more, bool(now_and_then_words(finding, 0))
     difference = look.clean(_difference_within(row, place, finding, room)) or (look.unknown if place else "")
     return [
-        Segment(
-            f"{row.words(row.own[place], look.unknown):>{widths.value - SIGN}}", _own_tone(row, place, look, finding)
-        ),
+        Segment(f"{_figure(row, row.own[place], look):>{widths.value - SIGN}}", _own_tone(row, place, look, finding)),
         Segment(f" {sign or ' '}", style),
         Segment(f"{difference if room else '':>{room}}", style if is_rare else look.dim),
     ]

@@ -4,76 +4,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.segment import Segment
 
-from ddpmon.format import count
+from ddpmon.format import count, tick_labels
 from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.beyond import axis_end, beyond_words, with_signs
-from ddpmon.tui.draw.decimation import GAP, Edges, edge_in_columns, in_columns, one_a_column, steps_a_column
+from ddpmon.tui.draw.cells import BAND, GROUND, LINE, Cells, Kinds, dotted, in_ascii, with_samples
+from ddpmon.tui.draw.decimation import GAP, edge_in_columns, in_columns, one_a_column, steps_a_column
 from ddpmon.tui.draw.panel import StyledGlyph, axis, beginning, title
-from ddpmon.tui.draw.scale import Scale, label, ticked
+from ddpmon.tui.draw.scale import LABEL, Scale, ticked
 from ddpmon.tui.draw.zoom import Span, in_sight, span_words, steps_in, with_span
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
 
-Dots = NDArray[np.bool_]
-# Row and column of each dot of a character, and its bit in Unicode's braille patterns (U+2800).
-_BITS = tuple(
-    (row, column, np.uint8(bit))
-    for row, bits in enumerate(((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80)))
-    for column, bit in enumerate(bits)
-)
-BRAILLE = np.r_[np.uint32(ord(" ")), 0x2801 + np.arange(255)].astype("<u4")  # the sign of each pattern of 8 dots
-_QUARTERS = " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"
-QUARTERS = np.array(
-    [
-        ord(_QUARTERS[sum(bit for bit, dots in ((1, 0x03), (2, 0x18), (4, 0x44), (8, 0xA0)) if code & dots)])
-        for code in range(256)
-    ],
-    dtype="<u4",
-)
 GUTTER = 7
 AXIS_LEAST = 5  # lines of a plot from which on it has an axis
 _KEPT = 32  # plots, more than any view has: of thousands of ranks every other picture brings no new steps
 TIMED_WIDE = 70  # columns from which on the axis has more than one time of day
-
-
-def _codes(dots: Dots) -> NDArray[np.uint8]:
-    """[layers, rows, columns] the braille pattern of each character, 0 where it is empty."""
-    found = np.zeros((dots.shape[0], dots.shape[1] // 4, dots.shape[2] // 2), np.uint8)
-    for row, column, bit in _BITS:
-        found |= dots[:, row::4, column::2] * bit
-    return found
-
-
-def _filled(low: Floats, high: Floats, every: Sequence[int], rows: int) -> Dots:
-    """[layers, 4 * rows, dots across] each column's dots from `low` to `high`, of each layer every so many of them.
-
-    Args:
-        low: [layers, dots across] where a column begins: 0 in the middle of the lowest row, where the grid line of that
-            value is, 1 in that of the highest; of a single row its lowest and its highest dot. NaN leaves it empty.
-        high: [layers, dots across] where it ends.
-        every: of each layer 1 for all dots, or a power of 2 for a hatching.
-        rows: of characters.
-    """
-    most = 4 * rows - 1
-    seen = np.isfinite(low) & np.isfinite(high)
-    reach, lowest = (4 * (rows - 1), 1.5) if rows > 1 else (most, 0.0)
-    low, high = (np.clip(np.where(seen, edge, 0.0), 0.0, 1.0) * reach + lowest for edge in (low, high))
-    bottom, top = np.floor(low + 0.5), np.where(seen, np.floor(high + 0.5), -1.0)
-    row = np.arange(most, -1, -1)[:, None]
-    diagonal = row + np.arange(low.shape[1])
-    dots: Dots = (row >= bottom[:, None]) & (row <= top[:, None])
-    for layer, step in enumerate(every):
-        if step > 1:
-            dots[layer] &= (diagonal & (step - 1)) == 0
-    return dots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,10 +43,12 @@ class Curve:
         floor: the axis reaches down to this at least.
         ceiling: the axis reaches up to this at least.
         onsets: steps that are marked on the axis. sign: of them, with its style; None for that of a warning.
+        is_bound: what is marked began in these steps or before.
         times: steps with their times of day, the one that matters most first; they stand where there is room.
         is_filled: the area between the line and 0 is hatched.
         is_cut: the values are durations in ms, and the axis may end below a few that are far above all others.
         single_from: the values of steps before this one are means of several steps.
+        samples: of a series that is measured in few steps what was measured, which the line holds until the next one.
     """
 
     name: str
@@ -110,10 +63,12 @@ class Curve:
     ceiling: float | None = None
     onsets: tuple[int, ...] = ()
     sign: StyledGlyph | None = None
+    is_bound: bool = False
     times: tuple[tuple[int, str], ...] = ()
     is_filled: bool = False
     is_cut: bool = False
     single_from: float = -math.inf
+    samples: Floats | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Curve) and self._content() == other._content()
@@ -138,7 +93,7 @@ def _plotted(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
     lines = [_title(curve, scale, columns * _fine(look), width, look)]
     if rows < 1 or columns < 2 or span is None or scale is None:
         return fit_all([*lines, [Segment(f"{look.unknown:>5}", look.dim)]], width, height)
-    lines += _said_of_end(body(curve, columns, rows, scale, span, look), curve, span, columns, look)
+    lines += _said_of_ends(body(curve, columns, rows, scale, span, look), curve, span, columns, look)
     if rows < height - 1:
         lines.append([Segment(" " * GUTTER, look.text), *_axis(curve, span, columns, look)])
     return fit_all(lines, width, height)
@@ -162,12 +117,12 @@ def _shared_words(curve: Curve, dots: int, look: Look) -> str:
     has_range, has_means = not look.ascii_only or curve.low is None, bool((curve.step < curve.single_from).any())
     words = f"median{' and range' if has_range and not has_means else ''} per {steps:,} steps"
     words += f", range from step {count(int(curve.single_from))}" if has_range and has_means else ""
-    return words if steps > 1 else ""
+    return words if steps > 1 and curve.samples is None else ""
 
 
 def said_beyond(curve: Curve, scale: Scale) -> tuple[str, str]:
     """What to say of the highest value beyond the axis, in full and in short; empty without any."""
-    return beyond_words(curve.step, curve.value, scale.high) if curve.is_cut else ("", "")
+    return beyond_words(curve.step, _measured(curve), scale.high) if curve.is_cut else ("", "")
 
 
 def zoomed_curve(curve: Curve, steps: int) -> Curve:
@@ -177,23 +132,33 @@ def zoomed_curve(curve: Curve, steps: int) -> Curve:
     if whole is None or span is None or span == whole:
         return curve
     here = steps_in(span, curve.step)
-    low, high = (None if edge is None else edge[here] for edge in (curve.low, curve.high))
-    cut = replace(curve, step=curve.step[here], value=curve.value[here], low=low, high=high, span=span)
-    return replace(cut, span_words=span_words(span, whole))
+    optional = {name: getattr(curve, name) for name in ("low", "high", "samples")}
+    cut = {name: values[here] for name, values in optional.items() if values is not None}
+    shown = replace(curve, step=curve.step[here], value=curve.value[here], span=span, **cut)
+    return replace(shown, span_words=span_words(span, whole))
 
 
-def _said_of_end(rows: list[Line], curve: Curve, span: Span, columns: int, look: Look) -> list[Line]:
-    """The plot with `not known since step 35` in its empty end, where that has room.
+def _said_of_ends(rows: list[Line], curve: Curve, span: Span, columns: int, look: Look) -> list[Line]:
+    """The plot with `not known since step 35` in its empty end, or the like in its empty beginning, where it has room.
 
     A series whose points lie as far apart, such as a loss that is logged every 100 steps, has no empty end.
     """
     known = curve.step[np.isfinite(curve.value)]
-    if len(known) < 2 or span[1] - known[-1] <= GAP * float(np.median(np.diff(known))):
+    if len(known) < 2:
         return rows
-    words = f"not known since step {count(int(known[-1]))}"
-    start = GUTTER + 2 + round((known[-1] - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1))
-    if start + len(words) > GUTTER + columns:
-        return rows
+    usual = GAP * float(np.median(np.diff(known)))
+    first, last = (GUTTER + _place(step, span, columns) for step in (known[0], known[-1]))
+    for hole, start, end, word, step in (
+        (known[0] - span[0], GUTTER + 1, first - 1, "before", known[0]),
+        (span[1] - known[-1], last + 2, GUTTER + columns, "since", known[-1]),
+    ):
+        words = f"not known {word} step {count(int(step))}"
+        if hole > usual and start + len(words) <= end:
+            rows = _with_words(rows, start, words, columns, look)
+    return rows
+
+
+def _with_words(rows: list[Line], start: int, words: str, columns: int, look: Look) -> list[Line]:
     middle = len(rows) // 2
     before, _, after = Segment.divide(rows[middle], [start, start + len(words), GUTTER + columns])
     return [*rows[:middle], [*before, Segment(words, look.dim), *after], *rows[middle + 1 :]]
@@ -201,16 +166,22 @@ def _said_of_end(rows: list[Line], curve: Curve, span: Span, columns: int, look:
 
 def _axis(curve: Curve, span: Span, columns: int, look: Look) -> Line:
     """The onsets, the ends of the axis, and times of day between them."""
-
-    def place(step: int) -> int:
-        return round((step - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1))
-
-    began = [(place(since) if since >= span[0] else -1, count(since)) for since in curve.onsets if since <= span[1]]
+    before, behind = ("before ", " or before") if curve.is_bound else ("", "")
+    began = [
+        (_place(since, span, columns), count(since) + behind) if since >= span[0] else (-1, before + count(since))
+        for since in curve.onsets
+        if since <= span[1]
+    ]
     first = count(round(span[0]))
     marks = beginning((f"step {first}", first), began, columns, look, curve.sign)
     marks.append((columns - 1, count(round(span[1])), None))
     times = curve.times[: 1 if columns < TIMED_WIDE else None]
-    return axis(marks, columns, look, [(place(step) - len(text) // 2, text) for step, text in times])
+    return axis(marks, columns, look, [(_place(step, span, columns) - len(text) // 2, text) for step, text in times])
+
+
+def _place(step: float, span: Span, columns: int) -> int:
+    """The column of a step of the axis."""
+    return round((step - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1))
 
 
 def _span(curve: Curve) -> Span | None:
@@ -221,7 +192,7 @@ def _span(curve: Curve) -> Span | None:
 
 def scale_of(curve: Curve, rows: int) -> Scale | None:
     """The vertical range: all values, at least a tenth of their size, and ticks at 1-2-5 that lie on rows."""
-    edges = [edge for edge in (curve.value, curve.low, curve.high) if edge is not None]
+    edges = [edge for edge in (_measured(curve), curve.low, curve.high) if edge is not None]
     values = np.concatenate(edges) if edges else np.zeros(0)
     values = values[np.isfinite(values)]
     if not values.size:
@@ -247,7 +218,9 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: 
     if look.ascii_only and curve.low is not None:  # beside a band one mark a column
         low = high = one_a_column(curve.step, curve.value, columns, span, (low, high))
     line = _normal(low, scale), _normal(high, scale)
-    spread = None if spread is None else (_normal(spread[0], scale), _normal(spread[1], scale))
+    spread = (
+        None if spread is None or curve.samples is not None else (_normal(spread[0], scale), _normal(spread[1], scale))
+    )
     band = None
     if curve.low is not None and curve.high is not None:
         under, _ = edge_in_columns(curve.step, curve.low, dots, span)
@@ -255,19 +228,29 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: 
         band = _normal(under, scale), _normal(over, scale)
     zero = _normal(np.array([0.0]), scale).clip(0.0, 1.0)[0] if curve.is_filled else None
     if look.ascii_only:
-        cells = _ascii(line, band or spread, rows)
+        cells = in_ascii(line, band or spread, rows)
     else:
-        cells = _dotted(line, spread, band, zero, columns, rows, look)
+        cells = dotted(line, spread, band, zero, columns, rows, look)
+    cells = _sampled(cells, curve, scale, span, look)
     labels, grid = _labels(scale, rows), look.glyphs.grid
     drawn = [(signs.replace(" ", grid) if row in labels else signs, kinds) for row, (signs, kinds) in enumerate(cells)]
     lines = [_gutter(labels.get(row), look) + _styled(*each, look) for row, each in enumerate(drawn)]
-    beyond = curve.step[curve.value > scale.high] if curve.is_cut else np.zeros(0)
+    beyond = curve.step[_measured(curve) > scale.high] if curve.is_cut else np.zeros(0)
     return [with_signs(lines[0], beyond, span, GUTTER, columns, look), *lines[1:]] if beyond.size else lines
 
 
-Kinds = NDArray[np.uint8]
-GROUND, BAND, LINE = 0, 1, 2  # what a cell shows
-Cells = list[tuple[str, Kinds]]  # of each row its characters, and what each of them shows
+def _measured(curve: Curve) -> Floats:
+    """The values without what only holds between samples, where there are any."""
+    return curve.value if curve.samples is None or np.isnan(curve.samples).all() else curve.samples
+
+
+def _sampled(cells: Cells, curve: Curve, scale: Scale, span: Span, look: Look) -> Cells:
+    """The cells with a mark on each sample, where few steps have one."""
+    if curve.samples is None:
+        return cells
+    seen, columns = np.isfinite(curve.samples), len(cells[0][0])
+    places = [_place(step, span, columns) for step in curve.step[seen].tolist()]
+    return with_samples(cells, places, _normal(curve.samples[seen], scale), look)
 
 
 def _fine(look: Look) -> int:
@@ -279,54 +262,18 @@ def _normal(values: Floats, scale: Scale) -> Floats:
     return (values - scale.low) / (scale.high - scale.low)
 
 
-def _dotted(
-    line: Edges, spread: Edges | None, band: Edges | None, zero: float | None, columns: int, rows: int, look: Look
-) -> Cells:
-    """The line and the spread over the band over the area, in braille or in quarters of a cell.
-
-    A cell shows the first that it holds. Dots are at the ends of the spread, and in braille some between them. The area
-    between the line and `zero` is hatched where hatching is quieter than the line: in braille and in colour.
-    """
-    nothing = np.full(2 * columns, np.nan)
-    layers = [(*line, 1), (nothing, nothing, 2) if band is None else (*band, 2)]
-    if zero is not None and look.braille and look.colour:
-        layers.append((np.minimum(line[0], zero), np.maximum(line[1], zero), 4))
-    ends = [] if spread is None else [(edge, edge, 1) for edge in spread]
-    ends += [(*spread, 2)] if spread is not None and look.braille else []
-    low, high, every = zip(*layers, *ends, strict=True)
-    codes = _codes(_filled(np.array(low), np.array(high), every, rows))
-    over, under, *ground = codes[: len(layers)]
-    over = np.bitwise_or.reduce([over, *codes[len(layers) :]])
-    shown = np.where(over > 0, over, np.where(under > 0, under, ground[0] if ground else 0))
-    kinds = np.where(over > 0, LINE, np.where(under > 0, BAND, GROUND)).astype(np.uint8)
-    signs = (BRAILLE if look.braille else QUARTERS)[shown]
-    return [(row.tobytes().decode("utf-32-le"), kind) for row, kind in zip(signs, kinds, strict=True)]
-
-
-def _ascii(line: Edges, band: Edges | None, rows: int) -> Cells:
-    cells: Cells = []
-    for row in range(rows):
-        bottom, top = (rows - 1 - row - 0.5) / max(rows - 1, 1), (rows - 1 - row + 0.5) / max(rows - 1, 1)
-        on_line = (line[0] < top) & (line[1] >= bottom)
-        in_band = (band[0] <= top) & (band[1] >= bottom) if band is not None else np.zeros_like(on_line)
-        in_band[row % 2 :: 2] = False  # so that the line stands out
-        kinds = np.where(on_line, LINE, np.where(in_band, BAND, GROUND)).astype(np.uint8)
-        cells.append(("".join(" :*"[kind] for kind in kinds.tolist()), kinds))
-    return cells
-
-
 def _labels(scale: Scale, rows: int) -> dict[int, str]:
     """Tick labels by row."""
     labels: dict[int, str] = {}
-    for value in scale.ticks:
+    for value, text in zip(scale.ticks, tick_labels(scale.ticks, LABEL), strict=True):
         row = rows - 1 - round((value - scale.low) / (scale.high - scale.low) * (rows - 1))
-        labels.setdefault(row, label(value))
+        labels.setdefault(row, text)
     return labels
 
 
 def _gutter(text: str | None, look: Look) -> Line:
     side = look.glyphs.tick if text is not None else look.glyphs.bar
-    return [Segment(f"{text or '':>5}", look.dim), Segment(f"{side} "[: GUTTER - 5], look.faint)]
+    return [Segment(f"{look.clean(text or ''):>{LABEL}}", look.dim), Segment(f"{side} "[: GUTTER - 5], look.faint)]
 
 
 def _styled(signs: str, kinds: Kinds, look: Look) -> Line:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ddpmon.format import tick
-
 LABEL = 5  # cells of a tick's label
 MOST_WASTE, FEW_ROWS = 0.45, 8  # of the range that is asked for: so much is left empty for more ticks at most; chosen
 FEW_WASTE = 0.8  # the same in fewer rows, of which few ticks lie on one: a tick at 0 is worth more than the room
@@ -62,9 +60,12 @@ def _multiples(spacing: float, low: float, high: float) -> tuple[float, ...]:
 
 
 def _least_spacing(low: float, high: float) -> float:
-    """Ticks that are closer would have labels alike: three digits, in the thousands four."""
+    """Ticks that are closer have labels that need more than `LABEL` cells: three digits, in the thousands four.
+
+    A sign takes the cell of one digit, where the unit takes another one.
+    """
     size = max(abs(low), abs(high))
-    digits = 3 if 1e3 <= size < 1e4 and low >= 0 else 1 if low < 0 and size >= 1e3 else 2
+    digits = 3 if 1e3 <= size < 1e4 and low >= 0 else 1 if low < 0 and not 5e-3 <= size < 1e3 else 2
     least = 10.0 ** (math.floor(math.log10(size)) - digits) if size > 0 else 0.0
     return max(least, 1e-3) if size >= 5e-3 else least
 
@@ -85,11 +86,3 @@ def _within(low: float, high: float) -> tuple[float, ...]:
     while not (found := _multiples(spacing, low, high)):
         spacing /= 2 if f"{spacing:e}"[0] in "12" else 2.5
     return found[:1]
-
-
-def label(value: float) -> str:
-    """`1,865` in the thousands, where digits matter, and shorter from 10,000 on."""
-    exact = f"{value:,.0f}"
-    if 1e3 <= abs(value) < 1e4 and len(exact) <= LABEL:
-        return exact
-    return tick(value) if len(tick(value)) <= LABEL else tick(float(f"{value:.3g}"))[:LABEL]

@@ -8,7 +8,7 @@ import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import age, figure, known
+from ddpmon.format import age, figure, known, loss_brief
 from ddpmon.report.base_step import noise_ms
 from ddpmon.report.comparison import excesses, shares_by_phase
 from ddpmon.report.peers import as_shown, lateness_decimals, now_and_then, now_and_then_words
@@ -206,6 +206,8 @@ class _Page:
         value = 0.0 if column.is_difference and abs(value) < self.noise_ms else value
         form = difference if column.is_difference else cell
         text = form(value, self.decimals[column.key], column.width, self.look.unknown)
+        if column.key == "loss":  # each has digits of its own: one that has diverged leaves those of the others
+            text = loss_brief(value, self.look.unknown)
         if column.key == "late" and (words := now_and_then_words(self.marked.get(rank), column.width)):
             text = words.rjust(column.width)
         text = text if column.key != "rank" else f"{rank}"  # a name, not a number

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
-from ddpmon.format import age, count, figure, plural, time_of_day
+from ddpmon.format import age, count, figure, loss_words, plural, time_of_day
 from ddpmon.report.base_step import share_words
 from ddpmon.report.last_word import last_step_s
 from ddpmon.report.run_about import is_simulated
@@ -19,6 +19,7 @@ from ddpmon.run.model import LOST_S
 from ddpmon.run.recent import RECENT
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline, is_over
+from ddpmon.tui.draw.decimation import held, one_step_in, rate_words
 from ddpmon.tui.draw.panel import axis, beginning, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, said_beyond, scale_of
@@ -42,13 +43,17 @@ NAMED_PCT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A row: its name, its values over the steps, the unit, a word on the value, and whether it is a lateness."""
+    """A row: its name, its values over the steps, the unit, a word on the value, and whether it is a lateness.
+
+    Of a series that is measured in few steps `rate` says in how many.
+    """
 
     name: str
     values: Floats
     unit: str
     remark: str = ""
     is_lateness: bool = False
+    rate: str = ""
 
 
 def timeline_height(room: int, below: int, *, first: bool = False) -> int:
@@ -161,7 +166,7 @@ def _tracks(timeline: Timeline, at: int, findings: Sequence[Finding]) -> list[Tr
     return [
         Track("latest rank", timeline.late_pct, "%", f"rank {rank}" if is_late else "", is_lateness=True),
         Track("step", timeline.step_ms, "ms"),
-        Track("all-reduce", timeline.allreduce_ms, "ms", bus),
+        Track("all-reduce", timeline.allreduce_ms, "ms", bus, rate=rate_words(one_step_in(timeline.allreduce_ms))),
         Track("loss", timeline.loss, ""),
     ]
 
@@ -178,11 +183,14 @@ def _row(
 ) -> list[Line]:
     """A name with the value at the moment, and the line."""
     value = _near(track.values, at)
-    number = look.clean(share_words(value, look.unknown)) if track.is_lateness else figure(value, look.unknown)
+    form = share_words if track.is_lateness else figure if track.unit else loss_words
+    number = look.clean(form(value, look.unknown))
     floor = 0.0 if track.is_lateness else None  # of what is 0 as a rule; a longer step is seen where it begins higher
     here = steps_in(span, timeline.step)
-    step, values = timeline.step[here].astype(np.float64), track.values[here]
-    curve = Curve(track.name, "", step, values, span=span, floor=floor, is_filled=True, is_cut=track.unit == "ms")
+    step, is_sampled = timeline.step[here].astype(np.float64), bool(track.rate)
+    values, samples = (held(track.values), track.values[here]) if is_sampled else (track.values, None)
+    curve = Curve(track.name, "", step, values[here], span=span, floor=floor, is_filled=True, samples=samples)
+    curve = replace(curve, is_cut=track.unit == "ms")
     scale = scale_of(curve, rows)
     beyond = "" if scale is None else said_beyond(curve, scale)[1]
     words = _row_words(track, number, f"{look.glyphs.up} {beyond}" if beyond else "", rows, look)
@@ -204,12 +212,13 @@ def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) ->
 
     In few lines `rank 417 late` takes the place of `latest rank`, and what lies beyond joins the name.
     """
-    name, remark = track.name, track.remark or beyond
+    name, remarks = track.name, [each for each in (track.rate, track.remark or beyond) if each]
     if rows < 3 and track.is_lateness and track.remark:
         name = f"{track.remark} late"
     elif rows < 3 and len(f"{name} {beyond}") < NAME:
         name = f"{name} {beyond}".rstrip()
-    return [(name, look.dim), (f"{number} {track.unit}".rstrip(), look.strong), (remark, look.dim)]
+    value = f"{number} {track.unit}".rstrip()
+    return [(name, look.dim), (value, look.strong), *((remark, look.dim) for remark in remarks)]
 
 
 def _near(values: Floats, at: int) -> float:

@@ -40,13 +40,16 @@ def record_span(snapshot: Snapshot) -> Span | None:
 def shared_axis(span: Span, record: Span | None) -> Span:
     """The axis of a plot over the steps `span` as the plots of a screen share it: each end is that of the `record`.
 
-    Not where it lies far from there, as of the newest steps of a long run or of a rank that has restarted alone.
+    A plot that ends there also begins there if it then fills half of the axis, such as that of a rank that attached
+    late. An end that lies far away stays, as of the newest steps of a long run or of a rank that restarted alone.
     """
     if record is None:
         return span
-    near = max(NEAR * (span[1] - span[0]), NEAR_LEAST)
-    begin, end = (shared if abs(own - shared) <= near else own for own, shared in zip(span, record, strict=True))
-    return begin, end
+    length = span[1] - span[0]
+    near = max(NEAR * length, NEAR_LEAST)
+    end = record[1] if abs(span[1] - record[1]) <= near else span[1]
+    most_before = max(length, near) if end == record[1] else near
+    return (record[0] if -near <= span[0] - record[0] <= most_before else span[0]), end
 
 
 def zoomed(steps: int, on_record: int, by: int) -> int:

@@ -4,7 +4,7 @@ The parts of a mark are timed alone, in bunches so short that no launch queue fi
 turns of ten steps, of which ddpmon watches one: what a turn took above the other's beside it, median and quartiles over
 hundreds of pairs, for a model of tiny kernels (the host sets the pace: all that ddpmon costs shows) and a larger one.
 Turns are that short because the speed of a host wanders: blocks of half a second differ by ten times what is looked
-for. Two models of which none is watched are paired in the same way first: what they differ by is what this cannot tell.
+for. Two models of which none is watched are paired in the same way first, which shows how exact the comparison is.
 The publisher's thread works beside both models, so that what it takes of the interpreter is measured by itself: turns
 of the other model while ddpmon is attached, above such turns without it. On a GPU 3 minutes.
 

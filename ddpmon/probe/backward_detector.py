@@ -75,7 +75,7 @@ class BackwardDetector:
         except Exception as error:
             recorder.on_error(error)
         if began:
-            recorder.spend(began)
+            recorder.spend("forwarded", began)
 
     def _follow(self, output: Any) -> None:
         overdue, self._recorder.due = self._recorder.due, True
@@ -140,7 +140,7 @@ class BackwardDetector:
         except Exception as error:
             recorder.on_error(error)
         if began:
-            recorder.spend(began)
+            recorder.spend("backward", began)
 
 
 class _OutputHook:

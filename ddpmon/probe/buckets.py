@@ -92,7 +92,7 @@ class BucketTimer:
     # DDP compares the annotations of a hook with its own types, and ours are postponed: it gets none.
     def _hook(self, _state, bucket):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         recorder = self._recorder
-        entry = None if recorder is None else recorder.time_hook(_launch, recorder, bucket)
+        entry = None if recorder is None else recorder.time_hook("bucket", _launch, recorder, bucket)
         future = self._reduce(bucket)
         return future if entry is None or recorder is None else _timed(recorder, entry, future)
 
@@ -165,7 +165,7 @@ def _launch(recorder: EventLog, bucket: Any) -> list[Any]:
 
 def _timed(recorder: EventLog, entry: list[Any], future: Any) -> Any:
     def done(finished: Any) -> Any:
-        entry[3] = recorder.time_hook(recorder.clock.mark)
+        entry[3] = recorder.time_hook("reduced", recorder.clock.mark)
         return finished.value()
 
     return future.then(done)

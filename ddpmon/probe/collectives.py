@@ -157,14 +157,15 @@ def _timed(
             return original(*args, **kwargs)
         busy.on = True
         begins, ends = ("reduce", "reduced") if is_steps_own else ("barrier", "barriered")
-        recorder.time_hook(recorder.mark_as, begins)
+        account = functools.partial(recorder.time_hook, "reduce") if is_steps_own else recorder.charge
+        account(recorder.mark_as, begins)
         result: Any = None
         try:
             result = original(*args, **kwargs)
         finally:
             busy.on = False
             # An asynchronous call returns a Work and did not block.
-            recorder.time_hook(_ends, recorder, ends, stands_for if waits or result is None else 0)
+            account(_ends, recorder, ends, stands_for if waits or result is None else 0)
         return result
 
     return collective

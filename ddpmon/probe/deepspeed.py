@@ -33,7 +33,7 @@ def hook_deepspeed(recorder: EventLog, engine: Any) -> list[Undo]:
         is_step = other is engine and recorder.charge(lambda: bool(other.is_gradient_accumulation_boundary()))
         if not is_step:
             return original(other, *args, **kwargs)
-        recorder.time_hook(recorder.mark_as, "arrived")
+        recorder.time_hook("arrived", recorder.mark_as, "arrived")
         recorder.reducing = True
         try:
             result = original(other, *args, **kwargs)

@@ -29,7 +29,6 @@ Mark = tuple[bool, int, int]  # whether a collection begins, the thread that run
 MAX_EVENTS = 1 << 16  # kept while the publisher cannot keep up: thousands of steps
 SAMPLED_FIRST, SAMPLED_EVERY = 3, 16  # steps; the latter a power of two
 UNSEEN = 2.0  # what a step costs the thread, over what its hooks see of that
-_MOST_PARTS = 256  # hooks of a sampled step that are told apart
 
 Event = tuple[Any, ...]  # its kind first; `StepAssembler` knows them all
 
@@ -160,8 +159,8 @@ class EventLog:
         self._gc_marks = self.collections.marks
         self.syncing = False
         self._accounted_ns = self._accounted_steps = self._per_step_ns = 0
-        self._parts: list[int] = []  # what each hook of this sampled step took, in nanoseconds
-        self._shortest: dict[int, list[int]] = {}  # by how many hooks ran: what each of them took at least
+        self._parts: dict[str, tuple[int, int]] = {}  # of this sampled step: how many of a kind ran, and nanoseconds
+        self._shortest: dict[str, int] = {}  # what a hook of a kind took at least, in nanoseconds
         self._samples: deque[int] = deque(maxlen=3)
 
     @property
@@ -186,8 +185,11 @@ class EventLog:
         finally:
             self._accounted_ns += perf_counter_ns() - began
 
-    def time_hook(self, job: Callable[..., Any], *args: Any) -> Any:
-        """Run what a hook does in every step: it is timed in the sampled ones, its exceptions stay here."""
+    def time_hook(self, kind: str, job: Callable[..., Any], *args: Any) -> Any:
+        """Run what a hook of this kind does in every step. Sampled steps time it, and its exceptions stay here.
+
+        The training thread and those that run DDP's communication hooks call this.
+        """
         began = perf_counter_ns() if self.sampling else 0
         try:
             return job(*args)
@@ -196,15 +198,17 @@ class EventLog:
             return None
         finally:
             if began:
-                self.spend(began)
+                self.spend(kind, began)
 
-    def spend(self, began: int) -> None:
-        """A hook of a sampled step ends that began at `began`."""
-        parts, spent = self._parts, perf_counter_ns() - began
-        if len(parts) < _MOST_PARTS:
-            parts.append(spent)
-        else:  # of a step without an end, such as an evaluation
-            parts[-1] += spent
+    def spend(self, kind: str, began: int) -> None:
+        """A hook of this kind ends in a sampled step; it began at `began`, in nanoseconds of the host's clock.
+
+        Two threads may be in here at once. Then one of two hooks may stay uncounted.
+        """
+        spent = perf_counter_ns() - began
+        ran, total = self._parts.get(kind, (0, 0))
+        self._parts[kind] = ran + 1, total + spent
+        self._shortest[kind] = min(spent, self._shortest.get(kind, spent))
 
     def put(self, *event: Any) -> None:
         """Take an event down."""
@@ -235,7 +239,7 @@ class EventLog:
         except Exception as error:
             self.on_error(error)
         if began:
-            self.spend(began)
+            self.spend("forward", began)
 
     def forget_backward(self) -> None:
         """No forward so far is waited for: its module is no longer watched."""
@@ -257,7 +261,7 @@ class EventLog:
         except Exception as error:
             self.on_error(error)
         if began:
-            self.spend(began)
+            self.spend("ready", began)
 
     def synced(self) -> None:
         """The engine's callback at the sync point: this step is over, the next one begins."""
@@ -282,28 +286,25 @@ class EventLog:
             self.on_sync = None
 
     def _close_sample(self, began: int) -> None:
-        self.spend(began)
+        self.spend("synced", began)
         cost = int(UNSEEN * self._sampled_ns())
         self._accounted_ns += cost + self._per_step_ns * (self.last_step - self._accounted_steps)
         self._accounted_steps = self.last_step + 1
         self._samples.append(cost)
         self._per_step_ns = sorted(self._samples)[len(self._samples) // 2]
-        self._parts, self.sampling = [], self.last_step < SAMPLED_FIRST
+        self._parts, self.sampling = {}, self.last_step < SAMPLED_FIRST
 
     def _sampled_ns(self) -> int:
         """What the hooks of this step took without waiting for a device.
 
         A mark behind a full launch queue waits until the device has come on, as the next launch would have without it.
         On an H100 hooks took 260 µs of a step of 64 ms that they made 22 µs longer, and with three buckets timed 1.4 ms
-        of a step of 49 ms. The queue fills within seconds and stays full, so that each hook counts as the shortest of
-        all samples: those of the first steps have found room in it.
+        of a step of 49 ms. The queue fills within seconds and stays full, so that a hook counts as the shortest of its
+        kind in all samples: in the first steps the queue has room.
         """
-        parts = self._parts
         if self.clock.name == CpuClock.name:
-            return sum(parts)
-        known = self._shortest.get(len(parts), parts)
-        shortest = self._shortest[len(parts)] = list(map(min, known, parts))
-        return sum(shortest)
+            return sum(total for _, total in self._parts.values())
+        return sum(ran * self._shortest[kind] for kind, (ran, _) in self._parts.items())
 
     def logged(self, loss: Any, samples: Any = None, tokens: Any = None, *, parts: int = 0) -> None:
         """The trainer says a micro-batch's loss, samples and tokens; `parts` is that of `StepRecord`."""
@@ -322,4 +323,4 @@ class EventLog:
         except Exception as error:
             self.on_error(error)
         if began:
-            self.spend(began)
+            self.spend("log", began)

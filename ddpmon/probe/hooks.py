@@ -215,7 +215,7 @@ class _OptimizerTimer:
         except Exception as error:
             self._fail(error)
         if began:
-            self._recorder.spend(began)
+            self._recorder.spend("optimizer", began)
 
     def after(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """It ends."""
@@ -227,7 +227,7 @@ class _OptimizerTimer:
         except Exception as error:
             self._fail(error)
         if began:
-            self._recorder.spend(began)
+            self._recorder.spend("optimized", began)
 
     def _fail(self, error: Exception) -> None:
         self.busy = True
@@ -268,7 +268,7 @@ def _load_begins(recorder: EventLog) -> int:
     except Exception as error:
         recorder.on_error(error)
     if recorder.sampling:
-        recorder.spend(began)
+        recorder.spend("load", began)
     return began
 
 
@@ -280,4 +280,4 @@ def _load_ends(recorder: EventLog, began: int, iterator: Any, ended: bool) -> No
     except Exception as error:
         recorder.on_error(error)
     if recorder.sampling:
-        recorder.spend(now)
+        recorder.spend("loaded", now)

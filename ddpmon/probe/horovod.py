@@ -61,11 +61,11 @@ def _synchronized(recorder: EventLog, watched: Any, original: Callable[..., Any]
     """Wait for the reductions; the optimizer's time is interrupted, where this is within its step."""
     is_step = optimizer is watched and bool(getattr(optimizer, "_handles", ()))
     if is_step:
-        recorder.time_hook(_arrive, recorder)
+        recorder.time_hook("arrived", _arrive, recorder)
     result = original(optimizer, *args)
     if is_step:
         recorder.synced()
-        recorder.time_hook(recorder.mark_as, "optimizer")
+        recorder.time_hook("optimizer", recorder.mark_as, "optimizer")
     return result
 
 

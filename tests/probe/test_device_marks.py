@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +13,9 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 
-from ddpmon.probe import collectives, event_log
+from ddpmon.probe import collectives
 from ddpmon.probe.buckets import ReducerLog
-from ddpmon.probe.clock import Clock, CpuClock
+from ddpmon.probe.clock import Clock
 from ddpmon.probe.collectives import hook_collectives
 from ddpmon.probe.event_log import EventLog
 from ddpmon.probe.frame_builder import FrameBuilder
@@ -361,46 +359,3 @@ def test_steps_lost_one_after_another_keep_a_bounded_number_of_marks() -> None:
     (record,) = replay.finished
     assert (record.step, replay.dropped) == (6, 6)
     assert len(record.marks()) < 5 * MAX_SPANS
-
-
-@pytest.mark.parametrize(
-    ("on_device", "waits", "cost_us"),
-    [
-        (True, lambda mark: mark % 3 == mark // 3 % 3, 2 * 3 * 2.0),
-        (True, lambda mark: mark > 30, 2 * 3 * 2.0),
-        (False, lambda mark: mark % 3 == mark // 3 % 3, 2 * (3 * 2.0 + 500.0)),
-    ],
-    ids=["another mark each time", "every mark once the queue is full", "on the host, where nothing is waited for"],
-)
-def test_what_a_hook_waits_for_a_full_launch_queue_is_not_what_it_costs(
-    monkeypatch: pytest.MonkeyPatch, on_device: bool, waits: Callable[[int], bool], cost_us: float
-) -> None:
-    """Three marks a step of 2 us; those that wait for their device take 500 us more."""
-    now, marks = [0], [0]
-
-    def mark() -> int:
-        marks[0] += 1
-        now[0] += 502_000 if waits(marks[0]) else 2_000
-        return now[0]
-
-    clock: Any = CpuClock()
-    monkeypatch.setattr(clock, "mark", mark)
-    monkeypatch.setattr(clock, "name", "cuda events" if on_device else clock.name)
-    monkeypatch.setattr(event_log, "perf_counter_ns", lambda: now[0])
-    log = recorder_of(clock)
-    for _ in range(600):
-        log.forward_begins(True)
-        log.time_hook(log.mark_as, "arrived")
-        log.synced()
-        if log.last_step == 300:
-            since = log.cost_ns
-    assert (log.cost_ns - since) / (log.last_step - 300) / 1e3 == pytest.approx(cost_us, rel=0.02)
-
-
-def test_a_sampled_step_without_an_end_keeps_little() -> None:
-    log = recorder_of(CpuClock())
-    log.spend(perf_counter_ns())
-    before = sys.getsizeof(log._parts)
-    for _ in range(100_000):
-        log.spend(perf_counter_ns())
-    assert sys.getsizeof(log._parts) < before + 8_000

@@ -112,7 +112,7 @@ def versions(info: RunInfo) -> Pairs:
 
 def model(info: RunInfo) -> Pairs:
     """Its size."""
-    pairs = [("parameters", count(info.parameters)), ("gradients per all-reduce", size(info.gradient_bytes))]
+    pairs = [("parameters", count(info.parameters)), ("gradients per step", size(info.gradient_bytes))]
     return [*pairs, ("gradient dtype", info.settings.gradient_dtype or UNKNOWN)]
 
 

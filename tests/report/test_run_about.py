@@ -215,4 +215,4 @@ def test_what_is_simulated_is_said_once_and_adds_up() -> None:
     assert made.run is not None
     run = replace(made.run, info=info, backend=info.backend)
     pairs = {name: value for section in about(replace(made, run=run)) for name, value in section.pairs}
-    assert (pairs["backend"], pairs["gradients per all-reduce"]) == ("simulated", "267 MiB")
+    assert (pairs["backend"], pairs["gradients per step"]) == ("simulated", "267 MiB")

@@ -138,7 +138,7 @@ def is_device_name(text: str) -> bool:
 
 
 def on_host(
-    host: str, command: str, whose: Whose = "", *, lead: str = "", instead: str = "", then: str = ""
+    host: str, command: str, whose: Whose = "", *, lead: str = "", instead: str = "", tail: str = ""
 ) -> ShellCommand:
     """The command to paste; without its host where that is unknown or has an odd name.
 
@@ -148,9 +148,9 @@ def on_host(
         whose: as `ShellCommand` has it.
         lead: the same.
         instead: the same.
-        then: the same.
+        tail: the same.
     """
-    return ShellCommand(command, host if is_host_name(host) else "", whose, lead, instead, then)
+    return ShellCommand(command, host if is_host_name(host) else "", whose, lead, instead, tail)
 
 
 def stack_command(host: str, pid: int) -> ShellCommand:

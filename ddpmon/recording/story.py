@@ -20,8 +20,8 @@ from ddpmon.recording.travel import Replay
 from ddpmon.report.cost import loses_since, lost_hours
 from ddpmon.report.last_word import known_until
 from ddpmon.report.run_report import Event, RunReport
+from ddpmon.report.silence import is_explained_by_end
 from ddpmon.report.step_clock import wall_of
-from ddpmon.report.verdicts import is_past
 from ddpmon.schema import RunInfo
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot
@@ -61,7 +61,12 @@ def report_of(recording: Recording, snapshot: Snapshot, source: str, until: floa
     run, info = _recorded(recording, snapshot, source)
     began = next((wall for (wall,) in recording.rows("SELECT first_at FROM runs WHERE run = ?", run)), None)
     began_at = float(began) if isinstance(began, (int, float)) and math.isfinite(began) else recording.chunks[0].wall
-    told = (event for event in events_of(recording, run, until) if not _is_answered(event, snapshot))
+    state = "" if snapshot.run is None else snapshot.run.state
+    told = (
+        event
+        for event in events_of(recording, run, until)
+        if not (event.lasts and is_explained_by_end(event.kind, event.evidence, state))
+    )
     events = tuple(_with_onset(_said_then(event, snapshot, began_at), snapshot) for event in told)
     ended_at, notes = known_until(snapshot), tuple(recording.notes)
     return RunReport(snapshot, info, events, began_at, ended_at, source, notes)
@@ -137,12 +142,6 @@ def _said_then(event: Event, snapshot: Snapshot, began_at: float) -> Event:
         if _is_of(finding, event):
             return replace(_event_of(finding, snapshot, began_at), **{name: getattr(event, name) for name in _LIFE})
     return event
-
-
-def _is_answered(event: Event, snapshot: Snapshot) -> bool:
-    """Whether it said until the end that ranks are not heard, and the end of the run has told why."""
-    is_said = any(_is_of(finding, event) for finding in snapshot.findings)
-    return event.kind == "monitor_degraded" and event.lasts and is_past(snapshot) and not is_said
 
 
 def _is_of(finding: Finding, event: Event) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
 from ddpmon.commands.status_text import status_lines
+from ddpmon.diagnose.alert import Alert
+from ddpmon.diagnose.coverage import CoverageMeasures, DuplicateRanksMeasures, Losses, Publisher
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.story import events_of, report_of_file
 from ddpmon.recording.travel import Replay
@@ -18,9 +21,12 @@ from ddpmon.report.run_report import cost_words
 from ddpmon.simulate.plan import Plan
 from ddpmon.snapshot import Snapshot
 from ddpmon.watcher.way import Fate
+from ddpmon.report.sentences import in_words
+from ddpmon.run.model import Run
 from tests.recording.made_recordings import SimulatedRun, record, simulated
 
 READ = "read the launcher's output, and the kernel's log (dmesg)"
+from ddpmon.watcher.tap import Tick
 
 
 def fall_silent(run: SimulatedRun, seconds: int) -> None:
@@ -91,6 +97,51 @@ def test_what_is_lost_and_what_is_used_are_counted_from_the_beginning_of_the_rec
         run.clock.now = 7200.0
         run.go(60)
     made[0].close()
+class AlsoSays(Recorder):
+    """A recorder of a run of which these alerts are said at every look, too."""
+
+    def __init__(self, path: Path, alerts: Sequence[Alert]) -> None:
+        super().__init__(path)
+        self._alerts = alerts
+
+    def tick(self, run: Run, tick: Tick) -> None:
+        alerts, findings = (*tick.alerts, *self._alerts), (*tick.findings, *in_words(self._alerts))
+        super().tick(run, replace(tick, alerts=alerts, findings=findings))
+
+
+def holes(silent: tuple[int, ...], unheard: tuple[int, ...], dropped: int) -> Alert:
+    measures = CoverageMeasures(8, silent, 6.0, unheard, Losses(dropped, 0, 0, 0, 0), 60.0, 0)
+    return Alert("monitor_degraded", "warning", measures, (*silent, *unheard))
+
+
+def test_what_the_end_of_a_run_does_not_explain_stays_in_its_report(tmp_path: Path) -> None:
+    """A report on a killed run left out that two processes published as one rank, and who never reported."""
+    twice = DuplicateRanksMeasures((Publisher(7, "node0"), Publisher(8, "node0")))
+    stays = [
+        Alert("monitor_degraded", "warning", twice, (3,)),
+        holes((), (6, 7), 0),
+        holes((5,), (6,), 0),
+        holes((), (), 4),
+        holes((4,), (), 4),
+    ]
+    path, made = tmp_path / "holes.ddpmon", list[Recorder]()
+
+    def make() -> Recorder:
+        made.append(AlsoSays(path, [*stays, holes((1, 2), (), 0)]))
+        return made[0]
+
+    with simulated(Plan(ranks=8, hosts=2), make=make) as run:
+        run.go(20)
+        with patch("ddpmon.watcher.run_end.fate_here", lambda _run: Fate("killed")):
+            fall_silent(run, 6)
+    made[0].close()
+    report = report_of_file(path)
+    assert report.snapshot.run is not None
+    assert report.snapshot.run.state == "killed"
+    told = [tuple(event.ranks) for event in report.events if event.kind == "monitor_degraded"]
+    assert sorted(told) == sorted(alert.ranks for alert in stays)
+
+
     report = report_of_file(path)
     (late,) = [event for event in report.troubles if event.kind == "straggler"]
     used, _ = report.device_hours

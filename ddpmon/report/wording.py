@@ -101,6 +101,11 @@ def tense(alert: Alert, now: str, then: str) -> str:
     return now if alert.cleared_at_step is None else then
 
 
+def run_share(share: str, *, is_over: bool) -> str:
+    """`22 % of the run's time`; of what is over `22 % of the run's time while it lasted`."""
+    return f"{share} of the run's time{' while it lasted' if is_over else ''}"
+
+
 def others_do(ranks: Sequence[int], verb: str) -> str:
     """The same of the ranks besides those that a sentence names: rank 2 waits, 63 ranks wait."""
     return does(ranks, verb) if len(ranks) <= _SHOWN else f"{len(ranks):,} ranks {verb}"

@@ -12,7 +12,7 @@ from rich.style import Style
 
 from ddpmon.format import count, known
 from ddpmon.report.evidence import evidence_blocks, evidence_words
-from ddpmon.report.finding_rows import costs_word, kind_words, late_words, what, what_within, who
+from ddpmon.report.finding_rows import cost_share, costs_word, kind_words, late_words, what, what_within, who
 from ddpmon.report.past import over_words
 from ddpmon.report.trace import shortened_place
 from ddpmon.report.verdicts import firing, headline, is_restart, nothing_found
@@ -232,7 +232,7 @@ def _in_full(finding: Finding, picture: ViewState, width: int) -> list[Line]:
     over = finding.cleared_at_step is not None
     text = look.dim if over else look.text
     lines = _paragraph(look.clean(finding.summary), width, style if over else style + Style(bold=True), f" {glyph} ")
-    lines += _paragraph(look.clean(facts_of(finding, look, costs_word(picture.snapshot))), width, look.dim)
+    lines += _paragraph(look.clean(facts_of(finding, costs_word(picture.snapshot, finding))), width, look.dim)
     words = look.clean(evidence_words(finding.evidence))
     lines += _paragraph(f"evidence: {words}", width, look.dim) if words else []
     for name, rows in evidence_blocks(finding.evidence):
@@ -246,13 +246,13 @@ def _advice(finding: Finding, picture: ViewState) -> str:
     return picture.look.clean(advice_text(finding.advice, picture.snapshot.own_host))
 
 
-def facts_of(finding: Finding, look: Look, costs: str) -> str:
-    """`critical straggler; since step 812; costs 19 % of the job; ranks 5; node1; input`."""
+def facts_of(finding: Finding, costs: str) -> str:
+    """`critical straggler; since step 812; costs 19 % of the run's time; ranks 5; node1; input`."""
     ranks = ", ".join(str(rank) for rank in finding.ranks[:16]) + (" ..." if len(finding.ranks) > 16 else "")
     facts = [
         f"{finding.severity} {kind_words(finding)}",
         _since(finding),
-        f"{costs} {_cost(finding, look)} of the run's time" if finding.cost_pct is not None else "",
+        f"{costs} {words}" if (words := cost_share(finding)) else "",
         f"rank {ranks}" if len(finding.ranks) == 1 else f"ranks {ranks}" if finding.ranks else "",
         ", ".join(finding.nodes[:8]),
         f"phase {finding.phase}" if finding.phase else "",

@@ -18,8 +18,8 @@ class ShellCommand(Struct, frozen=True):
         host: where it must run; "" where that is unknown.
         whose: whose process number it holds, a rank's or one that is foreign to the run; "" if it holds none.
         lead: what stands between the sentence and the command.
-        instead: what is said in place of the lead, the command and `then` once the process may have ended.
-        then: what stands between the command and what follows it.
+        instead: what is said in place of the lead, the command and the tail once the process may have ended.
+        tail: what stands between the command and what follows it.
     """
 
     words: str
@@ -27,7 +27,7 @@ class ShellCommand(Struct, frozen=True):
     whose: Whose = ""
     lead: str = ""
     instead: str = ""
-    then: str = ""
+    tail: str = ""
 
     def line(self, here: str = "") -> str:
         """The line to paste: `ssh node0005 nvidia-smi -i 2`, without ssh for a reader on the host `here`."""
@@ -46,7 +46,7 @@ def advice_text(advice: Advice, here: str = "") -> str:
     """
     if isinstance(advice, str):
         return advice
-    return "".join(part if isinstance(part, str) else f"{part.lead}`{part.line(here)}`{part.then}" for part in advice)
+    return "".join(part if isinstance(part, str) else f"{part.lead}`{part.line(here)}`{part.tail}" for part in advice)
 
 
 def first_command(advice: Advice, here: str = "") -> str:

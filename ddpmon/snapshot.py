@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -32,11 +32,6 @@ LinkState = Literal["waiting", "live", "silent", "gone"]
 def is_over(state: RunState | str) -> bool:
     """Whether the run has ended for good, so that nothing more is to be expected of it."""
     return state in ("finished", "failed", "killed", "cancelled")
-
-
-def may_come_back(state: RunState | str) -> bool:
-    """Whether a run whose store is gone may go on: its launcher starts it again, or its end is not known."""
-    return state in ("restarting", "lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,9 +388,3 @@ class Snapshot:
     own_host: str = ""  # the run's name for the host that its reader is on; empty where it is read elsewhere
     reached: Finding | None = None  # what begins at the moment of the past that the keys `n` and `N` went to
     told: str = ""  # a sentence for the reader of the screen, such as where a report was written
-
-
-def tells_the_same(one: Snapshot, other: Snapshot) -> bool:
-    """Whether two snapshots consist of the same parts, and only the times differ."""
-    names = (each.name for each in fields(Snapshot) if not each.name.startswith("taken_"))
-    return all(getattr(one, name) is getattr(other, name) for name in names)

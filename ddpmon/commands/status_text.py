@@ -37,12 +37,12 @@ MAX_HOSTS = 8
 MAX_PENDING = 3
 STACK_ROWS, TRACE_ROWS = 12, 8
 HOST_WIDTH = 16
-COLUMNS = (  # heading, column of Ranks, digits after the point
-    ("loss", "loss", 3),
+COLUMNS = (  # heading, column of Ranks, digits after the point; None where the figure has a form of its own
+    ("loss", "loss", None),
     ("step ms", "step_ms", 1),
     ("work", "work_ms", 1),
     ("wait", "wait_ms", 1),
-    ("late", "lateness_ms", 1),
+    ("late", "lateness_ms", None),
     ("input", "input_ms", 1),
     ("forward", "forward_ms", 1),
     ("backward", "backward_ms", 1),
@@ -234,7 +234,9 @@ def _worst_first(ranks: Ranks) -> list[int]:
 def _row(ranks: Ranks, rank: int, late: str) -> list[str]:
     step = int(ranks.step[rank])
     own = {"lateness_ms": late, "loss": loss_brief(float(ranks.loss[rank]), "-")}
-    figures = [own.get(column) or _figure(ranks.column(column)[rank], digits) for _, column, digits in COLUMNS]
+    figures = [
+        own[column] if digits is None else _figure(ranks.column(column)[rank], digits) for _, column, digits in COLUMNS
+    ]
     host = printable(ranks.host[rank])[:HOST_WIDTH] or "-"
     return [str(rank), host, printable(ranks.state[rank]), "-" if step < 0 else f"{step:,}", *figures]
 

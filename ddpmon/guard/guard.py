@@ -16,12 +16,13 @@ from ddpmon.guard.memory import Outgoing, RunMemory, StateFile
 from ddpmon.guard.message import from_elsewhere, line_of, message_of
 from ddpmon.guard.policy import GuardPolicy
 from ddpmon.report.attempt_sentences import attempt_of
-from ddpmon.snapshot import RunView, Snapshot, may_come_back
+from ddpmon.snapshot import RunView, Snapshot
 from ddpmon.store.connect import parse_target
 
 MOST_WAITING = 512  # messages that channels have not taken; the oldest go first
 _SAVE_EVERY_S = 30.0
 _LEAVE_S = 20.0  # for the last looks and messages: systemd grants 90 s, Slurm 30 s
+_MAY_GO_ON = ("restarting", "lost")  # a run whose store is gone: its launcher starts it again, or its end is unknown
 Said = Look | Delivery
 
 
@@ -179,7 +180,7 @@ class Guard:
         """Whether the run has been over for so long that nothing more is to be expected."""
         if ledger.over_since is None:
             return False
-        patience = self._policy.lost_leave_s if may_come_back(ledger.memory.state) else self._policy.leave_s
+        patience = self._policy.lost_leave_s if ledger.memory.state in _MAY_GO_ON else self._policy.leave_s
         return now - ledger.over_since > patience
 
     def _drop(self, address: str) -> None:

@@ -20,8 +20,8 @@ from ddpmon.recording.travel import Replay
 from ddpmon.report.cost import loses_since, lost_hours
 from ddpmon.report.last_word import known_until
 from ddpmon.report.run_report import Event, RunReport
+from ddpmon.report.silence import is_explained_by_end
 from ddpmon.report.step_clock import wall_of
-from ddpmon.report.verdicts import is_past
 from ddpmon.schema import RunInfo
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot
@@ -61,8 +61,13 @@ def report_of(recording: Recording, snapshot: Snapshot, source: str, until: floa
     run, info = _recorded(recording, snapshot, source)
     began = next((wall for (wall,) in recording.rows("SELECT first_at FROM runs WHERE run = ?", run)), None)
     began_at = float(began) if isinstance(began, (int, float)) and math.isfinite(began) else recording.chunks[0].wall
-    told = (event for event in events_of(recording, run, until) if not _is_answered(event, snapshot))
-    events = tuple(_with_onset(_said_then(event, snapshot, began_at), snapshot) for event in told)
+    state = "" if snapshot.run is None else snapshot.run.state
+    told = (
+        event
+        for event in events_of(recording, run, until)
+        if not (event.lasts and is_explained_by_end(event.kind, event.evidence, state))
+    )
+    events = tuple(_with_onset(_said_then(event, snapshot, began_at), snapshot, began_at) for event in told)
     ended_at, notes = known_until(snapshot), tuple(recording.notes)
     return RunReport(snapshot, info, events, began_at, ended_at, source, notes)
 
@@ -115,15 +120,21 @@ def _as_of(event: Event, ended_at: float | None, until: float) -> Event | None:
     return replace(event, last_at=until, last_step=None, lasts=True)
 
 
-def _with_onset(event: Event, snapshot: Snapshot) -> Event:
-    """The event with the time of its onset, unless its step is one of another life of the run, or may be a bound.
+def _with_onset(event: Event, snapshot: Snapshot, began_at: float) -> Event:
+    """The event with the time of its onset, and whether that was before the report begins, at the Unix time `began_at`.
 
-    A recording does not tell a bound from an onset; the findings that last at its end do.
+    Neither is known where its step is one of another life of the run. The onset may be a bound, which has no time: a
+    recording does not tell a bound from an onset; the findings that last at its end do.
     """
-    since = None if event.since_is_bound or not event.lasts else event.since_step
-    wall = None if since is None else wall_of(snapshot, since)
-    is_before = wall is not None and (event.first_at is None or wall <= event.first_at)
-    return replace(event, began_at=wall if is_before else None)
+    wall = None if event.since_step is None else wall_of(snapshot, event.since_step)
+    if wall is None or (event.first_at is not None and wall > event.first_at):
+        return event
+    is_onset = event.lasts and not event.since_is_bound
+    return replace(
+        event,
+        began_at=wall if is_onset else None,
+        began_before_report=event.began_before_report or wall < began_at,
+    )
 
 
 def _said_then(event: Event, snapshot: Snapshot, began_at: float) -> Event:
@@ -137,12 +148,6 @@ def _said_then(event: Event, snapshot: Snapshot, began_at: float) -> Event:
         if _is_of(finding, event):
             return replace(_event_of(finding, snapshot, began_at), **{name: getattr(event, name) for name in _LIFE})
     return event
-
-
-def _is_answered(event: Event, snapshot: Snapshot) -> bool:
-    """Whether it said until the end that ranks are not heard, and the end of the run has told why."""
-    is_said = any(_is_of(finding, event) for finding in snapshot.findings)
-    return event.kind == "monitor_degraded" and event.lasts and is_past(snapshot) and not is_said
 
 
 def _is_of(finding: Finding, event: Event) -> bool:
@@ -192,7 +197,7 @@ def _number(value: Any, kind: type[N]) -> N | None:
 def report_of_snapshot(snapshot: Snapshot, info: RunInfo, source: str) -> RunReport:
     """The report on a live run that nobody has recorded: what can be seen of it now."""
     began_at, findings = info.started_at, snapshot.findings
-    events = tuple(_with_onset(_event_of(finding, snapshot, began_at), snapshot) for finding in findings)
+    events = tuple(_with_onset(_event_of(finding, snapshot, began_at), snapshot, began_at) for finding in findings)
     return RunReport(snapshot, info, events, began_at, known_until(snapshot), source, covers="since the run began")
 
 
@@ -214,5 +219,5 @@ def _event_of(finding: Finding, snapshot: Snapshot, began_at: float) -> Event:
         last_step=finding.cleared_at_step,
         lasts=finding.cleared_at_step is None,
         hours=lost_hours(finding, snapshot, began_at) if finding.cleared_at_step is None else None,
-        is_older=since is not None and since < began_at,
+        began_before_report=since is not None and since < began_at,
     )

@@ -12,6 +12,7 @@ from ddpmon.diagnose.contention.cpu import (
     NumaMeasures,
 )
 from ddpmon.diagnose.contention.foreign_processes import CpuContentionMeasures
+from ddpmon.format import plural
 from ddpmon.report.wording import Sentence, Words, clean, cores, culprit_evidence, does, format_ranks, host_name, named
 
 _NEARLY_ALL = 0.8  # of what all of them take: the first process alone is named then
@@ -66,20 +67,27 @@ def _throttled(m: CpuThrottledMeasures, alert: Alert) -> Words:
 
 
 def _oversubscribed(m: CpuOversubscribedMeasures, alert: Alert) -> Words:
-    below = f"{m.workers} {'DataLoader workers' if m.are_loaders else 'child processes'}"
-    said = f"{m.threads} compute threads and {below} on {m.usable_cpus:.3g} usable CPUs"
+    below = f" and {m.workers:,} {_children(m)[m.workers != 1]}" if m.workers else ""
+    cpus = f"{m.usable_cpus:.3g} usable CPU{'' if m.usable_cpus == 1 else 's'}"
+    said = f"{plural(m.threads, 'compute thread')}{below} on {cpus}"
+    run = "runs" if len(alert.ranks) == 1 else "together run"
     return Words(
-        f"{format_ranks(alert.ranks)} ({host_name(alert)}) together run {said}",
+        f"{format_ranks(alert.ranks)} ({host_name(alert)}) {run} {said}",
         because=f"CPU oversubscription: {said}",
         advice=_fewer(m, alert),
         evidence={"threads": m.threads, "workers": m.workers, "usable_cpus": m.usable_cpus},
     )
 
 
+def _children(m: CpuOversubscribedMeasures) -> tuple[str, str]:
+    """What one of a rank's child processes is called, and several of them."""
+    return ("DataLoader worker", "DataLoader workers") if m.are_loaders else ("child process", "child processes")
+
+
 def _fewer(m: CpuOversubscribedMeasures, alert: Alert) -> str:
     """What there can be fewer of: no rank computes with less than one thread."""
     threads = "threads a rank (OMP_NUM_THREADS, torch.set_num_threads)" if m.threads > len(alert.ranks) else ""
-    parts = [part for part in (threads, "DataLoader workers" if m.workers else "") if part]
+    parts = [part for part in (threads, _children(m)[1] if m.workers else "") if part]
     if not parts:
         return "run fewer ranks on this host, or give them more CPUs"
     return f"use {' or '.join(f'fewer {part}' for part in parts)}"

@@ -253,7 +253,7 @@ def _still_runs(rank: int, host: str, pid: int, *, alone: bool) -> ShellCommand:
     Once the run is over nobody needs to see that.
     """
     lead = f"see whether {'it' if alone else f'rank {rank}'} still runs: "
-    return on_host(host, f"ps -p {pid}", "rank", lead=lead, then="; then ")
+    return on_host(host, f"ps -p {pid}", "rank", lead=lead, tail="; then ")
 
 
 def _unreported(who: str, m: LostMeasures, *, alone: bool) -> Words:

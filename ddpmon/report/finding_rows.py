@@ -14,7 +14,7 @@ from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.peers import RHYTHM, now_and_then_words
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_kill, is_past, stops_job
-from ddpmon.report.wording import one_step_of, phase_words
+from ddpmon.report.wording import one_step_of, phase_words, run_share
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, NodeView, Snapshot, is_over
 
@@ -144,14 +144,20 @@ def late_words(finding: Finding, *, each: str = "", share: str = "") -> str:
     return f"late {signed(excess)} ms{f' in {often}' if often else each}{share}{phase}"
 
 
-def costs_word(snapshot: Snapshot) -> str:
-    """`costs`, or `cost` where nothing that is shown is known to go on."""
-    return "cost" if is_past(snapshot) else "costs"
+def costs_word(snapshot: Snapshot, finding: Finding | None = None) -> str:
+    """`costs`, or `cost` where nothing that is shown is known to go on, or of a finding that is over."""
+    is_over = finding is not None and finding.cleared_at_step is not None
+    return "cost" if is_over or is_past(snapshot) else "costs"
 
 
 def cost(finding: Finding) -> str:
     """`22 %` of the run's time; empty where nothing is known of it."""
     return f"{pct(finding.cost_pct or 0.0)} %" if known(finding.cost_pct) else ""
+
+
+def cost_share(finding: Finding) -> str:
+    """`22 % of the run's time`, of what is over `... while it lasted`; empty where nothing is known of it."""
+    return run_share(cost(finding), is_over=finding.cleared_at_step is not None) if known(finding.cost_pct) else ""
 
 
 def since(finding: Finding, snapshot: Snapshot, *, ago: str = "") -> str:
@@ -216,7 +222,7 @@ def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:
         ("Measured", evidence_words({key: value for key, value in finding.evidence.items() if not _of_cause(key)})),
         ("Since", _since_words(finding, snapshot)),
         ("Over", _over_words(finding, snapshot)),
-        (costs_word(snapshot).capitalize(), _cost_words(finding, snapshot)),
+        (costs_word(snapshot, finding).capitalize(), _cost_words(finding, snapshot)),
         ("Cause", _cause_words(finding)),
         ("Rank" if len(finding.ranks) == 1 else "Ranks", _listed(finding)),
         (
@@ -257,15 +263,15 @@ def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
     """`22 % of the run's time, 12.4 GPU-h lost so far, 78 GPU-h a day`."""
     if not known(finding.cost_pct):
         return ""
-    share, run = f"{cost(finding)} of the run's time", snapshot.run
+    words, run = cost_share(finding), snapshot.run
     if stops_job(finding):
         over = finding.cleared_at_step is not None or (run is not None and is_over(run.state))
-        share = f"all of the run's time while it {'stood' if over else 'stands'} still"
+        words = f"all of the run's time while it {'stood' if over else 'stands'} still"
     if finding.cleared_at_step is not None or run is None:
-        return share
+        return words
     hours, unit = lost_hours(finding, snapshot), hour_unit(snapshot)
     least = "at least " if finding.since_is_bound else ""
     if is_past(snapshot):
-        return share + ("" if hours is None else f", {least}{hours_words(hours)} {unit} lost")
+        return words + ("" if hours is None else f", {least}{hours_words(hours)} {unit} lost")
     lost = "" if hours is None else f", {least}{hours_words(hours)} {unit} lost so far"
-    return f"{share}{lost}, {hours_words(lost_a_day(finding, run.world_size))} {unit} a day"
+    return f"{words}{lost}, {hours_words(lost_a_day(finding, run.world_size))} {unit} a day"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpmon.format import clean, count, local_time, pct, plural
+from ddpmon.format import clean, count, local_time, plural
 from ddpmon.report.evidence import evidence_blocks, evidence_words
-from ddpmon.report.finding_rows import costs_word, kind_words
+from ddpmon.report.finding_rows import cost_share, costs_word, kind_words
 from ddpmon.report.verdicts import calm_sentence
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, RunView, Snapshot
@@ -17,7 +17,7 @@ def finding_text(snapshot: Snapshot, finding: Finding | None) -> str:
 
     It ends with a newline; control characters are left out.
     """
-    said = _of(finding, costs_word(snapshot)) if finding is not None else [calm_sentence(snapshot)]
+    said = _of(finding, costs_word(snapshot, finding)) if finding is not None else [calm_sentence(snapshot)]
     lines = [*said, *([] if snapshot.run is None else [_run(snapshot.run, snapshot.taken_at)])]
     return "".join(f"{clean(line)}\n" for line in lines)
 
@@ -41,8 +41,8 @@ def _facts(finding: Finding, costs: str) -> Iterator[str]:
         yield f"{'before' if finding.since_is_bound else 'since'} step {count(finding.since_step)}"
     if finding.cleared_at_step is not None:
         yield f"over at step {count(finding.cleared_at_step)}"
-    if finding.cost_pct is not None:
-        yield f"{costs} {pct(finding.cost_pct)} % of the run's time"
+    if words := cost_share(finding):
+        yield f"{costs} {words}"
     if finding.phase:
         yield f"phase {finding.phase}"
     if finding.cause:

@@ -11,9 +11,20 @@ from ddpmon.diagnose.load_imbalance import UnevenWorkMeasures
 from ddpmon.diagnose.losses import LossJumpMeasures, NonfiniteLossMeasures
 from ddpmon.diagnose.pauses import GcMeasures, LongStepMeasures, NamedPauseMeasures
 from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
-from ddpmon.format import age, ms, pct, plural
+from ddpmon.format import age, loss_words, ms, pct, plural
 from ddpmon.report.late_sentences import advice_on
-from ddpmon.report.wording import Evidence, Sentence, Words, clean, during, format_ranks, host_of, in_brackets, tense
+from ddpmon.report.wording import (
+    Evidence,
+    Sentence,
+    Words,
+    clean,
+    during,
+    format_ranks,
+    host_of,
+    in_brackets,
+    run_share,
+    tense,
+)
 
 _DIFFERENT_RANKS = "see in the heat map which rank is last: uneven batches and other jobs move from rank to rank"
 _ONE_HOST = "check what else uses the memory bandwidth and the cores of the host, which all ranks share"
@@ -162,8 +173,9 @@ def _loss_jump(m: LossJumpMeasures, alert: Alert) -> Words:
     alone = "the losses of the other ranks did not" if alert.ranks else "on no rank in particular"
     if m.world_size == 1:
         alone = "it had been steady for many steps"
+    jump = f"jumped from {loss_words(m.before)} to {loss_words(m.after)}"
     return Words(
-        f"{_whose_loss(alert)} jumped from {m.before:.4g} to {m.after:.4g} at step {_since(alert)}: {alone}",
+        f"{_whose_loss(alert)} {jump} at step {_since(alert)}: {alone}",
         advice=_ITS_DATA if alert.ranks else _ALL_LOSSES,
         evidence={"before": m.before, "after": m.after, "limit": m.limit, "calm_steps": m.calm_steps},
         tells_moment=True,
@@ -221,7 +233,8 @@ def _since(alert: Alert) -> str:
 
 
 def _costs(alert: Alert) -> str:
-    return f"{tense(alert, 'Costs', 'Cost')} {pct(alert.cost_pct or 0.0)} % of the run's time."
+    is_over = alert.cleared_at_step is not None
+    return f"{tense(alert, 'Costs', 'Cost')} {run_share(f'{pct(alert.cost_pct or 0.0)} %', is_over=is_over)}."
 
 
 SENTENCES: Mapping[type[Measures], Sentence] = {

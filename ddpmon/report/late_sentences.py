@@ -22,6 +22,7 @@ from ddpmon.report.wording import (
     in_brackets,
     on_host,
     one_step_of,
+    run_share,
     stack_command,
     tense,
 )
@@ -97,10 +98,10 @@ def _late(late: LateMeasures, alert: Alert) -> Words:
         return Words(said, more, advice=_EQUAL_BATCHES if more else "", evidence=evidence, tells_end=True)
     return Words(
         said=_said(late, alert),
-        rest=f"{_costs(late, alert)} of the run's time.{f' {more}' if more else _aside(late, alert)}",
+        rest=f"{_costs(late, alert)}.{f' {more}' if more else _aside(late, alert)}",
         advice=_EQUAL_BATCHES if more else _advice(late, alert),
         evidence=evidence,
-        cause=f"garbage collection takes {ms(late.gc_ms)} of it" if is_collecting(late) and not more else None,
+        cause=_collected(late, alert) if is_collecting(late) and not more else None,
         tells_end=True,
     )
 
@@ -127,11 +128,15 @@ def _rhythm(late: LateMeasures) -> str:
 
 def _said(late: LateMeasures, alert: Alert) -> str:
     name, _, is_late, _ = _subject(late, alert)
-    hides, takes = tense(alert, "is", "was"), tense(alert, "takes", "took")
-    hidden = f", of which {ms(late.hidden_ms)} {hides} hidden behind the transfer" if late.hidden_ms else ""
-    collected = f"; garbage collection {takes} {ms(late.gc_ms)} of it" if is_collecting(late) else ""
+    is_hidden = tense(alert, "is", "was")
+    hidden = f", of which {ms(late.hidden_ms)} {is_hidden} hidden behind the transfer" if late.hidden_ms else ""
+    collected = f"; {_collected(late, alert)}" if is_collecting(late) else ""
     by = f"{name} {is_late} by {ms(late.excess_ms)} {_rhythm(late)}, {_where(late)} ({during(alert)})"
     return f"{by}{hidden}{_launched_slowly(late, alert)}{collected}"
+
+
+def _collected(late: LateMeasures, alert: Alert) -> str:
+    return f"garbage collection {tense(alert, 'takes', 'took')} {ms(late.gc_ms)} of it"
 
 
 def _where(late: LateMeasures) -> str:
@@ -177,10 +182,10 @@ def launch_words(
 
 def _costs(late: LateMeasures, alert: Alert) -> str:
     """What the lateness costs, as a range where only wide bounds are known."""
-    least, most, costs = late.cost_pct, late.cost_most_pct or 0.0, tense(alert, "Costs", "Cost")
-    if most < least + _WIDE_PCT:
-        return f"{costs} {pct(least)} %"
-    return f"{costs} at least {pct(least)} %, at most {pct(most)} %"
+    least, most = late.cost_pct, late.cost_most_pct or 0.0
+    is_wide = most >= least + _WIDE_PCT
+    share = f"at least {pct(least)} %, at most {pct(most)} %" if is_wide else f"{pct(least)} %"
+    return f"{tense(alert, 'Costs', 'Cost')} {run_share(share, is_over=alert.cleared_at_step is not None)}"
 
 
 def _aside(late: LateMeasures, alert: Alert) -> str:

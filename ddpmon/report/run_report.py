@@ -8,14 +8,14 @@ from typing import Literal
 
 from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.format import UNKNOWN, clean, clock, count, figure, known, local_time, pct, plural
+from ddpmon.format import UNKNOWN, clean, clock, count, figure, known, local_time, loss_words, pct, plural
 from ddpmon.report import attempt_sentences
 from ddpmon.report.cost import OVERLAP, hour_unit, hours_within, hours_words, together_words
 from ddpmon.report.job_progress import throughput_unit
 from ddpmon.report.past import how_ended, kill_of
 from ddpmon.report.run_about import model, settings, versions
 from ddpmon.report.verdicts import calm_sentence, headline
-from ddpmon.report.wording import last_steps
+from ddpmon.report.wording import last_steps, run_share
 from ddpmon.schema import RunInfo
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Snapshot
@@ -36,7 +36,7 @@ class Event:
         first_step, last_step: the run's step when it was said first and last. lasts: whether it lasted to the end.
         times: how often it came, where several of one kind on the same ranks are told as one.
         hours: what it has cost over all ranks, as `lost_hours` tells of its finding; None where the times tell.
-        is_older: whether it began before what the report covers, so that `hours` count from its beginning.
+        began_before_report: whether it began before what the report covers, so that its hours count from there on.
         finding_id: as `Finding.id`; None where that was not recorded.
     """
 
@@ -60,7 +60,7 @@ class Event:
     lasts: bool = True
     times: int = 1
     hours: float | None = None
-    is_older: bool = False
+    began_before_report: bool = False
     finding_id: int | None = None
 
 
@@ -98,7 +98,7 @@ class RunReport:
     def preface(self) -> list[str]:
         """What is said before the troubles: how the attempts ended, what to do about a kill, whether there are any."""
         attempts, kill = attempt_sentences.of_run(self.info), kill_of(self.snapshot)
-        killed = [] if kill is None else [kill.summary, advice_text(kill.advice)]
+        killed = [] if kill is None else [advice_text(kill.advice)]
         none = (
             []
             if self.troubles or how_ended(self.snapshot)
@@ -144,13 +144,14 @@ def _as_one(events: Sequence[Event], report: RunReport) -> Event:
         first_step=first.first_step,
         times=len(events),
         hours=sum(_hours(each, report) for each in events),
-        is_older=any(each.is_older for each in events),
+        began_before_report=any(each.began_before_report for each in events),
     )
 
 
 def _hours(event: Event, report: RunReport) -> float:
     """What a trouble has cost over all ranks; without a finding from its onset to when it was said last."""
-    began = event.first_at if event.began_at is None else event.began_at
+    known_since = event.first_at if event.began_at is None else event.began_at
+    began = report.began_at if event.began_before_report else known_since
     if event.hours is not None or began is None or event.last_at is None:
         return event.hours or 0.0
     return hours_within(
@@ -172,16 +173,16 @@ def cost_words(event: Event, report: RunReport) -> str:
     """
     if event.cost_pct is None or event.kind not in KINDS:
         return ""
-    words = f"{pct(event.cost_pct)} % of the run's time"
-    hours, since = _hours(event, report), f" {report.covers}" if event.is_older else ""
-    least = "at least " if event.since_is_bound and not event.is_older else ""
+    words = run_share(f"{pct(event.cost_pct)} %", is_over=not event.lasts)
+    hours, since = _hours(event, report), f" {report.covers}" if event.began_before_report else ""
+    least = "at least " if event.since_is_bound and not event.began_before_report else ""
     return f"{words}, {least}{hours_words(hours)} {report.device_hours[1]}{since}" if hours >= _LEAST_HOURS else words
 
 
 def together(report: RunReport) -> str:
     """What all troubles have cost together, and that they overlap; empty where fewer than two have a cost in hours."""
     lost = [(found, event) for event in report.troubles if (found := _hours(event, report)) >= _LEAST_HOURS]
-    are_bounds = any(event.since_is_bound and not event.is_older for _, event in lost)
+    are_bounds = any(event.since_is_bound and not event.began_before_report for _, event in lost)
     words = together_words([hours for hours, _ in lost], report.device_hours[1], are_bounds=are_bounds)
     return f"{words}; {OVERLAP}" if words else ""
 
@@ -209,7 +210,7 @@ def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     yield "step", count(run.step if run else None)
     yield "step time", f"{figure(job.step_ms)} ms"
     yield "throughput", f"{figure(job.throughput)} {clean(throughput_unit(job))}"
-    yield "loss", "–" if job.loss is None else f"{job.loss:.4g}"
+    yield "loss", loss_words(job.loss)
     waiting = (
         f"{figure(job.lost_to_waiting_pct)} % of the time of all ranks over the {last_steps(run.step if run else None)}"
     )

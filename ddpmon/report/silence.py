@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,10 @@ from ddpmon.snapshot import NodeView, Ranks, Snapshot
 
 LATE_HOST_S = 8.0  # a host's word older than this is old: of many hosts each is read every six seconds
 _ENDED = ("finished", "failed")
+_TELL_WHY = ("finished", "failed", "killed", "cancelled", "restarting")  # states of a run whose end is known
+_OTHER_HOLES = (
+    "never_heard_of", "dropped_steps", "dropped_frames", "rejected_frames", "refused_frames", "set_aside"
+)  # fmt: skip
 
 
 def silent_ranks(ranks: Ranks) -> NDArray[np.bool_]:
@@ -17,6 +23,15 @@ def silent_ranks(ranks: Ranks) -> NDArray[np.bool_]:
     silent = fallen_silent(ranks.age_s, np.zeros(len(ranks), np.bool_))
     silent[[rank for rank in np.flatnonzero(silent).tolist() if ranks.state[rank] in _ENDED]] = False
     return silent
+
+
+def is_explained_by_end(kind: str, evidence: Mapping[str, float | int | str], state: str) -> bool:
+    """Whether a finding says only that ranks are silent, and the run's state says how they ended.
+
+    No end explains what else the monitor did not see, such as ranks that have never reported.
+    """
+    is_silence = kind == "monitor_degraded" and bool(evidence.get("not_reporting"))
+    return state in _TELL_WHY and is_silence and not any(evidence.get(hole) for hole in _OTHER_HOLES)
 
 
 def is_host_silent(node: NodeView) -> bool:

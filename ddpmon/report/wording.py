@@ -101,6 +101,11 @@ def tense(alert: Alert, now: str, then: str) -> str:
     return now if alert.cleared_at_step is None else then
 
 
+def run_share(share: str, *, is_over: bool) -> str:
+    """`22 % of the run's time`; of what is over `22 % of the run's time while it lasted`."""
+    return f"{share} of the run's time{' while it lasted' if is_over else ''}"
+
+
 def others_do(ranks: Sequence[int], verb: str) -> str:
     """The same of the ranks besides those that a sentence names: rank 2 waits, 63 ranks wait."""
     return does(ranks, verb) if len(ranks) <= _SHOWN else f"{len(ranks):,} ranks {verb}"
@@ -138,7 +143,7 @@ def is_device_name(text: str) -> bool:
 
 
 def on_host(
-    host: str, command: str, whose: Whose = "", *, lead: str = "", instead: str = "", then: str = ""
+    host: str, command: str, whose: Whose = "", *, lead: str = "", instead: str = "", tail: str = ""
 ) -> ShellCommand:
     """The command to paste; without its host where that is unknown or has an odd name.
 
@@ -148,9 +153,9 @@ def on_host(
         whose: as `ShellCommand` has it.
         lead: the same.
         instead: the same.
-        then: the same.
+        tail: the same.
     """
-    return ShellCommand(command, host if is_host_name(host) else "", whose, lead, instead, then)
+    return ShellCommand(command, host if is_host_name(host) else "", whose, lead, instead, tail)
 
 
 def stack_command(host: str, pid: int) -> ShellCommand:

@@ -159,5 +159,5 @@ def _evidence(records: Records, compared: int, near: bool) -> Iterator[str]:
         yield f"{apart}, and {SUSTAINED.window_steps} of them must lie within {kept:,} steps"
     elif compared < SUSTAINED.verdict_steps:
         behind = f" after the first {SUSTAINED.warm_up_steps}" if records.steps[0] < SUSTAINED.warm_up_steps else ""
-        found = f"not enough evidence: {compared} steps{behind} have rows of all ranks"
-        yield f"{found}, and a verdict needs {SUSTAINED.verdict_steps}"
+        steps = f"{plural(compared, 'step')}{behind} {'has' if compared == 1 else 'have'} rows of all ranks"
+        yield f"not enough evidence: {steps}, and a verdict needs {SUSTAINED.verdict_steps}"

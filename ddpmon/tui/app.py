@@ -20,7 +20,7 @@ from textual.timer import Timer
 from ddpmon.recording.travel import Move, Request, Travel
 from ddpmon.report.frozen import as_of
 from ddpmon.report.summary_line import summary_line
-from ddpmon.snapshot import Metric, RunView, Snapshot, tells_the_same
+from ddpmon.snapshot import Metric, RunView, Snapshot
 from ddpmon.tui.ascii_only import AsciiOnly
 from ddpmon.tui.choices import ThemeName, ViewName
 from ddpmon.tui.habits import Habits
@@ -28,7 +28,7 @@ from ddpmon.tui.key_order import OrderedKeys
 from ddpmon.tui.links import Links
 from ddpmon.tui.messages import Arrived, ReaderFailed
 from ddpmon.tui.palette import commands
-from ddpmon.tui.picture_reader import Reader, Source
+from ddpmon.tui.picture_reader import Reader, Source, tells_the_same
 from ddpmon.tui.preferences import Preferences, Session
 from ddpmon.tui.screens.base import BaseScreen
 from ddpmon.tui.screens.findings_screen import FindingsScreen

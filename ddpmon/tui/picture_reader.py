@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Protocol
 
 from ddpmon.report.verdicts import is_reading
 from ddpmon.snapshot import Metric, Snapshot
+
+
+def tells_the_same(one: Snapshot, other: Snapshot) -> bool:
+    """Whether two snapshots consist of the same parts, and only the times differ."""
+    names = (each.name for each in fields(Snapshot) if not each.name.startswith("taken_"))
+    return all(getattr(one, name) is getattr(other, name) for name in names)
 
 
 class Source(Protocol):

@@ -78,7 +78,7 @@ class ViewState:
         return self.snapshot.findings[self.notice_tells_kill :]
 
     @property
-    def listed(self) -> tuple[Finding, ...]:
+    def filtered(self) -> tuple[Finding, ...]:
         """Those of them that the filter fits. The verdict is the run's, whatever the filter is."""
         told = self.notice_tells_kill
         return tuple(finding for finding in self.found if not (told and is_kill(finding)))

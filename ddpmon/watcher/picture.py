@@ -15,7 +15,8 @@ from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.hosts import build_nodes
 from ddpmon.report.past import with_when
 from ddpmon.report.rank_detail import build_detail
-from ddpmon.report.verdicts import is_restart, late_ranks, marked_ranks
+from ddpmon.report.silence import is_explained_by_end
+from ddpmon.report.verdicts import late_ranks, marked_ranks
 from ddpmon.run.model import Run
 from ddpmon.shell_command import of_ended_ranks
 from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
@@ -55,9 +56,9 @@ def take_picture(
     metric: Metric = "lateness",
 ) -> Snapshot:
     """A snapshot of the run; `focus` is the rank whose detail it carries, `metric` what its heat-map shows."""
-    if moment.ended is not None:  # then nobody should be heard, and time alone tells who failed first
-        findings = tuple(each for each in findings if not (each.kind == "monitor_degraded" and _is_silence(each)))
-        pending = tuple(each for each in pending if each.kind == "rank_failed")
+    if moment.ended is not None:
+        findings = tuple(each for each in findings if not is_explained_by_end(each.kind, each.evidence, moment.ended))
+        pending = tuple(each for each in pending if each.kind == "rank_failed")  # it needs no further frames, only time
     if moment.ended not in (None, "lost"):
         findings = tuple(replace(each, advice=of_ended_ranks(each.advice)) for each in findings)
     ages = run.ages(moment.now)
@@ -95,11 +96,6 @@ def take_picture(
         own_host=moment.own_host,
     )
     return with_when(taken)
-
-
-def _is_silence(finding: Finding) -> bool:
-    """Whether an incomplete picture is one because ranks are not heard."""
-    return bool(finding.ranks) and not is_restart(finding)
 
 
 def _notices(run: Run) -> list[str]:

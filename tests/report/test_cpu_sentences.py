@@ -87,10 +87,24 @@ LIMITED = [
     ),
     (
         "other child processes",
+        contention("cpu_oversubscribed", CpuOversubscribedMeasures(2, 8, 2, are_loaders=False), (0, 1)),
+        "ranks 0, 1 (node0) together run 2 compute threads and 8 child processes on 2 usable CPUs",
+        "use fewer child processes",
+        "CPU oversubscription: 2 compute threads and 8 child processes on 2 usable CPUs",
+    ),
+    (
+        "one of each",
+        contention("cpu_oversubscribed", CpuOversubscribedMeasures(1, 1, 0.5, are_loaders=False)),
+        "rank 2 (node0) runs 1 compute thread and 1 child process on 0.5 usable CPUs",
+        "use fewer child processes",
+        "CPU oversubscription: 1 compute thread and 1 child process on 0.5 usable CPUs",
+    ),
+    (
+        "no child processes",
         contention("cpu_oversubscribed", CpuOversubscribedMeasures(32, 0, 2.25, are_loaders=False)),
-        "rank 2 (node0) together run 32 compute threads and 0 child processes on 2.25 usable CPUs",
+        "rank 2 (node0) runs 32 compute threads on 2.25 usable CPUs",
         FEWER_THREADS,
-        "CPU oversubscription: 32 compute threads and 0 child processes on 2.25 usable CPUs",
+        "CPU oversubscription: 32 compute threads on 2.25 usable CPUs",
     ),
     (
         "DataLoader workers of ranks with one thread each",
@@ -102,9 +116,9 @@ LIMITED = [
     (
         "ranks with one thread each and no workers",
         contention("cpu_oversubscribed", CpuOversubscribedMeasures(2, 0, 1, are_loaders=True), (0, 1)),
-        "ranks 0, 1 (node0) together run 2 compute threads and 0 DataLoader workers on 1 usable CPUs",
+        "ranks 0, 1 (node0) together run 2 compute threads on 1 usable CPU",
         "run fewer ranks on this host, or give them more CPUs",
-        "CPU oversubscription: 2 compute threads and 0 DataLoader workers on 1 usable CPUs",
+        "CPU oversubscription: 2 compute threads on 1 usable CPU",
     ),
 ]
 FOREIGN = [

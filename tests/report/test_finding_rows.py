@@ -109,7 +109,7 @@ def test_the_cost_has_hours_so_far_and_a_day() -> None:
     words = dict(rows(KNOWN, TIMED))["Costs"]
     assert words.startswith("24 % of the run's time, ")
     assert words.endswith("GPU-h lost so far, 46 GPU-h a day")
-    assert dict(rows(replace(KNOWN, cleared_at_step=900), TIMED))["Costs"] == "24 % of the run's time"
+    assert dict(rows(replace(KNOWN, cleared_at_step=900), TIMED))["Cost"] == "24 % of the run's time while it lasted"
 
 
 def test_a_standstill_costs_the_ranks_that_wait_all_of_their_time() -> None:
@@ -117,7 +117,7 @@ def test_a_standstill_costs_the_ranks_that_wait_all_of_their_time() -> None:
     words = dict(rows(hang, TIMED))["Costs"]
     assert words == "all of the run's time while it stands still, 7.0 GPU-h lost so far, 168 GPU-h a day"
     stood = "all of the run's time while it stood still"
-    assert dict(rows(replace(hang, cleared_at_step=1300), TIMED))["Costs"] == stood
+    assert dict(rows(replace(hang, cleared_at_step=1300), TIMED))["Cost"] == stood
     assert TIMED.run is not None
     ended = replace(TIMED, run=replace(TIMED.run, state="failed"))
     assert dict(rows(hang, ended))["Cost"] == f"{stood}, 7.0 GPU-h lost"

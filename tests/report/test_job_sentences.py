@@ -81,7 +81,7 @@ ROWS = [
         "slower no more",
         slower(cleared=1400),
         "the whole run was slower by 30.5 ms a step from step 1,150 to 1,400: the typical rank worked longer, so that "
-        "no single rank explains it. Cost 23 % of the run's time.",
+        "no single rank explains it. Cost 23 % of the run's time while it lasted.",
         "",
     ),
     (
@@ -186,19 +186,19 @@ ROWS = [
     (
         "a jump of one rank",
         loss(JUMP, 1),
-        "the loss of rank 1 jumped from 2 to 12 at step 1,200: the losses of the other ranks did not",
+        "the loss of rank 1 jumped from 2.000 to 12.00 at step 1,200: the losses of the other ranks did not",
         "check the data that this rank read from that step on",
     ),
     (
         "a jump of all",
         loss(JUMP),
-        "the loss jumped from 2 to 12 at step 1,200: on no rank in particular",
+        "the loss jumped from 2.000 to 12.00 at step 1,200: on no rank in particular",
         "check learning rate, gradient clipping and the data from that step on; restart from an older checkpoint",
     ),
     (
         "a jump of the only rank",
         loss(replace(JUMP, world_size=1)),
-        "the loss jumped from 2 to 12 at step 1,200: it had been steady for many steps",
+        "the loss jumped from 2.000 to 12.00 at step 1,200: it had been steady for many steps",
         "check learning rate, gradient clipping and the data from that step on; restart from an older checkpoint",
     ),
     (

@@ -255,19 +255,19 @@ def test_a_cause_stands_before_the_cost_and_brings_its_own_advice(figure: Figure
         (
             late(gc_ms=30.0),
             "rank 2 (node1) was late by 40 ms a step, mostly in input (from step 1,204 to 1,300); garbage collection "
-            "took 30 ms of it. Cost 28 % of the run's time.",
+            "took 30 ms of it. Cost 28 % of the run's time while it lasted.",
         ),
         (
             late(launch_ms=39.0, hidden_ms=2.0),
             "rank 2 (node1) was late by 40 ms a step, mostly in input (from step 1,204 to 1,300), of which 2 ms was "
             "hidden behind the transfer; its kernels were launched slowly: its GPU waited 39 ms a step for its CPU. "
-            "Cost 28 % of the run's time.",
+            "Cost 28 % of the run's time while it lasted.",
         ),
         (
             late(launch_most_ms=7.3),
             "rank 2 (node1) was late by 40 ms a step, mostly in input (from step 1,204 to 1,300); its GPU may have "
             "waited up to 7.3 ms a step for its CPU, or the CPU waited for a full launch queue. Cost 28 % of the run's "
-            "time.",
+            "time while it lasted.",
         ),
         (
             late(waits_less_ms=0.0),
@@ -277,10 +277,16 @@ def test_a_cause_stands_before_the_cost_and_brings_its_own_advice(figure: Figure
         (
             late(alone_pct=3.0, beside=(5,)),
             "rank 2 (node1) was late by 40 ms a step, mostly in input (from step 1,204 to 1,300). Cost 28 % of the "
-            "run's time.",
+            "run's time while it lasted.",
+        ),
+        (
+            late(launch_ms=39.0, cost_most_pct=35.0),
+            "rank 2 (node1) was late by 40 ms a step, mostly in input (from step 1,204 to 1,300); its kernels were "
+            "launched slowly: its GPU waited 39 ms a step for its CPU. Cost at least 28 %, at most 35 % of the run's "
+            "time while it lasted.",
         ),
     ],
-    ids=["garbage collection", "slow launches", "perhaps slow launches", "nobody waits", "others late too"],
+    ids=["garbage collection", "slow launches", "perhaps slow launches", "nobody waits", "others late too", "bounds"],
 )
 def test_what_is_over_is_told_in_the_past(measures: LateMeasures, said: str) -> None:
     assert tell(alert(measures, cleared_at_step=1300)).summary == said
@@ -288,7 +294,7 @@ def test_what_is_over_is_told_in_the_past(measures: LateMeasures, said: str) -> 
 
 def test_what_is_over_asks_for_nothing() -> None:
     finding = tell(alert(late(gc_ms=30.0), severity="info", cleared_at_step=1300))
-    assert (advice_text(finding.advice), finding.cause) == ("", "garbage collection takes 30 ms of it")
+    assert (advice_text(finding.advice), finding.cause) == ("", "garbage collection took 30 ms of it")
 
 
 def test_the_evidence_is_what_was_measured_and_nothing_else() -> None:

@@ -11,7 +11,13 @@ import pytest
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.contention.storage import DiskLowMeasures
-from ddpmon.diagnose.coverage import CoverageMeasures, Losses
+from ddpmon.diagnose.coverage import (
+    CoverageMeasures,
+    DuplicateRanksMeasures,
+    Losses,
+    Publisher,
+    RestartedAloneMeasures,
+)
 from ddpmon.diagnose.failures import FirstFailureMeasures, RankEnd, RankError
 from ddpmon.diagnose.judge import Judge
 from ddpmon.diagnose.losses import LossJumpMeasures, NonfiniteLossMeasures
@@ -153,6 +159,37 @@ def test_a_run_that_is_over_is_told_in_the_past_in_all_views(
     assert f"─ {when} ─" in text_of(list_lines(picture, shown.findings, TableView(np.arange(1)), 80, 5))[0]
     where = "last seen in backward" if lead else "running in backward"
     assert where in text_of(identity_lines(shown, ranks, 2, 160, LOOKS["colour"]))[0]
+
+
+def holes(silent: tuple[int, ...] = (), unheard: tuple[int, ...] = (), dropped: int = 0) -> Finding:
+    """What the monitor does not see of a run of four ranks."""
+    measures = CoverageMeasures(4, silent, 6.0, unheard, Losses(dropped, 0, 0, 0, 0), 60.0, 0)
+    return tell(Alert("monitor_degraded", "warning", measures, (*silent, *unheard)))
+
+
+TWICE = DuplicateRanksMeasures((Publisher(7, "node0"), Publisher(8, "node0")))
+UNSEEN: dict[str, tuple[Finding, bool]] = {  # what was not seen, and whether a known end of the run explains it
+    "ranks fell silent": (holes(silent=(1, 2)), True),
+    "every rank fell silent": (holes(silent=(0, 1, 2, 3)), True),
+    "ranks never reported": (holes(unheard=(1, 2)), False),
+    "one fell silent, one never reported": (holes(silent=(1,), unheard=(2,)), False),
+    "steps were dropped": (holes(dropped=3), False),
+    "one fell silent, and steps were dropped": (holes(silent=(1,), dropped=3), False),
+    "two processes publish as one rank": (tell(Alert("monitor_degraded", "warning", TWICE, (3,))), False),
+    "ranks restarted alone": (tell(Alert("monitor_degraded", "info", RestartedAloneMeasures(), (1,))), False),
+}
+
+
+@pytest.mark.parametrize("ended", [None, "finished", "failed", "killed", "cancelled", "restarting", "lost"])
+@pytest.mark.parametrize("name", UNSEEN)
+def test_the_end_of_a_run_explains_why_ranks_are_silent_and_nothing_else(name: str, ended: RunState | None) -> None:
+    """Duplicate ranks and ranks that never reported were left out, and all of it where nobody knew the end."""
+    found, is_explained = UNSEEN[name]
+    run = Run(run_info(4))
+    moment = Moment(20.0, 19.0, time.time(), Link("live" if ended is None else "gone", "no store"), ended, "a store")
+    shown = take_picture(run, moment, (found,), (), None)
+    is_left_out = is_explained and ended not in (None, "lost")
+    assert [each.ranks for each in shown.findings] == ([] if is_left_out else [found.ranks])
 
 
 def test_a_report_says_when_a_trouble_began_as_far_as_that_is_known_and_when_it_was_seen() -> None:

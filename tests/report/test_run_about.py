@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ddpmon.commands.status_text import figures_line
 from ddpmon.format import local_time, size
 from ddpmon.parts import Settings
 from ddpmon.probe.about import driver
@@ -185,6 +186,15 @@ def test_a_report_has_a_dash_alone_where_waiting_is_unknown(waiting_pct: float |
     told = replace(made, job=replace(made.job, lost_to_waiting_pct=waiting_pct))
     said = dict(report_facts(RunReport(told, run_info(8), (), 0.0, 3600.0, "a file")))["lost to waiting"]
     assert said == words if waiting_pct is None else said.startswith(words)
+
+
+@pytest.mark.parametrize(("loss", "words"), [(2.31, "2.310"), (0.5, "0.5000"), (None, "–")])
+def test_a_report_has_the_loss_in_the_form_of_the_status(loss: float | None, words: str) -> None:
+    """The report said 2.31 where the status and the screen said 2.310."""
+    made = snapshot(Made())
+    told = replace(made, job=replace(made.job, loss=loss))
+    assert dict(report_facts(RunReport(told, run_info(8), (), 0.0, 3600.0, "a file")))["loss"] == words
+    assert figures_line(told).endswith(f"   loss {'-' if loss is None else words}")
 
 
 def test_a_report_tells_of_the_hosts_where_something_stands_out_and_of_no_others() -> None:

@@ -209,6 +209,14 @@ def test_too_little_is_said_to_be_too_little(ranks: int, steps: int, words: str)
     assert any(words in note for note in verdict.notes)
 
 
+@pytest.mark.parametrize(
+    ("steps", "words"), [(21, "1 step after the first 20 has rows"), (23, "3 steps after the first 20 have rows")]
+)
+def test_the_steps_that_can_be_compared_are_counted(steps: int, words: str) -> None:
+    verdict = judged(text_of(rows_of(MadeJob(healthy_phases(4, steps)), ALL)))
+    assert any(f"not enough evidence: {words} of all ranks" in note for note in verdict.notes)
+
+
 def test_a_step_number_far_ahead_harms_nothing() -> None:
     rows = rows_of(slow(), ALL)
     verdict = judged(text_of([*rows, f"{1 << 48},0,100,90,10,5,30,55,0", "99999999999999999,1,1,1,1,1,1,1,1"]))

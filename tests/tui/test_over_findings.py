@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ddpmon.report.finding_text import finding_text
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.finding_view import list_lines
-from ddpmon.tui.draw.findings import finding_lines
+from ddpmon.tui.draw.findings import all_findings, finding_lines
 from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.view_state import ViewState
 from tests.tui.test_drawing import LOOKS, text_of
@@ -32,6 +33,17 @@ def lost(life: int, since: int, over: int | None = None) -> Finding:
 OVER = tuple(lost(9 - place, *span) for place, span in enumerate(SPANS))
 LASTING = tuple(replace(lost(20 + place, 1_000 + place), ranks=(place,)) for place in range(2))
 SEEN = Fixed(replace(STRAGGLER, findings=(*LASTING, *OVER)))
+
+
+@pytest.mark.parametrize(
+    ("over", "words"), [(None, "costs 24 % of the run's time;"), (900, "cost 24 % of the run's time while it lasted;")]
+)
+def test_what_is_over_has_cost_a_share_of_the_time_that_it_lasted(over: int | None, words: str) -> None:
+    late = next(each for each in STRAGGLER.findings if each.kind == "straggler")
+    shown = replace(STRAGGLER, findings=(replace(late, cleared_at_step=over, cost_pct=24.0),))
+    assert f"; {words}" in finding_text(shown, shown.findings[0])
+    drawn = " ".join(text_of(all_findings(ViewState(shown, LOOKS["colour"]), 400)))
+    assert f"; {words}" in drawn
 
 
 def test_each_finding_is_copied_and_written_as_the_one_under_the_cursor(

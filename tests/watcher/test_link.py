@@ -17,11 +17,12 @@ from ddpmon.report.overdue import overdue_words
 from ddpmon.report.verdicts import figures_now
 from ddpmon.run.model import SILENT_S, Run
 from ddpmon.simulate.plan import Plan
-from ddpmon.snapshot import Link, tells_the_same
+from ddpmon.snapshot import Link
 from ddpmon.store.base import Through
 from ddpmon.store.connect import Target
 from ddpmon.store.discovery import Announcement, PastRun
 from ddpmon.store.tcp_client import TcpClient
+from ddpmon.tui.picture_reader import tells_the_same
 from ddpmon.watcher import run_end
 from ddpmon.watcher.observer import Observer
 from ddpmon.watcher.way import Fate

@@ -94,7 +94,7 @@ def rate_words(one_in: int) -> str:
     return f"1 step in {one_in:,}" if one_in else ""
 
 
-def held(value: Floats) -> Floats:
+def forward_fill(value: Floats) -> Floats:
     """Each value until the next one; NaN before the first."""
     newest = np.maximum.accumulate(np.where(np.isfinite(value), np.arange(len(value)), -1))
     return np.where(newest < 0, np.nan, value[newest])

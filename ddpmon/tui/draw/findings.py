@@ -12,7 +12,7 @@ from rich.style import Style
 
 from ddpmon.format import count, known
 from ddpmon.report.evidence import evidence_blocks, evidence_words
-from ddpmon.report.finding_rows import costs_word, kind_words, late_words, what, what_within, who
+from ddpmon.report.finding_rows import cost_share, costs_word, kind_words, late_words, what, what_within, who
 from ddpmon.report.past import over_words
 from ddpmon.report.trace import shortened_place
 from ddpmon.report.verdicts import firing, headline, is_restart, nothing_found
@@ -47,16 +47,16 @@ def finding_at(picture: ViewState, width: int, height: int, y: int) -> Finding |
 
 
 def _panel(picture: ViewState, width: int, height: int) -> list[Owned]:
-    look, findings, listed = picture.look, picture.below_notice, picture.listed
-    full = _in_turn(picture, width)[1:] if LEAST_ROWS * len(listed) < height else []
+    look, findings, filtered = picture.look, picture.below_notice, picture.filtered
+    full = _in_turn(picture, width)[1:] if LEAST_ROWS * len(filtered) < height else []
     if full and len(full) < height:
-        remark = ", ".join(filter(None, [_narrowed(picture, listed, findings), *_counts(listed, listed)]))
+        remark = ", ".join(filter(None, [_narrowed(picture, filtered, findings), *_counts(filtered, filtered)]))
         return [(title("findings", remark, width, look), None), *full]
     first = headline(findings)
     if first is not None and len(findings) == 1:
         advice = _paragraph(_advice(first, picture), width, look.text)
         return [(title("what to do", "", width, look), None), *((line, first) for line in advice)]
-    others, rest = ([each for each in some if each is not first] for some in (findings, listed))
+    others, rest = ([each for each in some if each is not first] for some in (findings, filtered))
     shown = rest[: height - 1]
     columns = Columns.of(shown, look, costs_word(picture.snapshot))
     name = _also_found(_narrowed(picture, rest, others), _counts(rest, shown), width - len(columns.heading))
@@ -65,10 +65,10 @@ def _panel(picture: ViewState, width: int, height: int) -> list[Owned]:
     return rows if rest else [*rows, *((line, None) for line in no_match("other finding", width, look))]
 
 
-def further(picture: ViewState) -> int:
+def also_found_height(picture: ViewState) -> int:
     """The lines that the list besides the headline needs below its title: one where the filter fits none of it."""
     first = headline(picture.below_notice)
-    needed = sum(each is not first for each in picture.listed)
+    needed = sum(each is not first for each in picture.filtered)
     return needed or int(len(picture.below_notice) > (first is not None))
 
 
@@ -79,20 +79,20 @@ def _also_found(filtered: str, counts: Sequence[str], room: int) -> str:
     return names[cell_len(names[0]) > room - TITLE_ENDS]
 
 
-def _narrowed(picture: ViewState, listed: Sequence[Finding], found: Sequence[Finding]) -> str:
-    return narrowed(picture.wanted, len(listed), f"{len(found):,}", picture.look)
+def _narrowed(picture: ViewState, filtered: Sequence[Finding], found: Sequence[Finding]) -> str:
+    return narrowed(picture.wanted, len(filtered), f"{len(found):,}", picture.look)
 
 
-def _counts(listed: Sequence[Finding], shown: Sequence[Finding]) -> list[str]:
+def _counts(filtered: Sequence[Finding], shown: Sequence[Finding]) -> list[str]:
     """`5 of 6 shown`, `2 over`, and the key to all of them where some have no room.
 
     The first line of the overview counts those that last as well, so those that are over are counted apart.
     """
-    lasting, here = len(firing(listed)), len(firing(shown))
-    over, past = len(listed) - lasting, len(shown) - here
+    lasting, here = len(firing(filtered)), len(firing(shown))
+    over, past = len(filtered) - lasting, len(shown) - here
     counts = [f"{here:,} of {lasting:,} shown"] if here < lasting else []
     counts += [over_words(over) + (f", {past:,} shown" if here == lasting and past < over else "")] if over else []
-    return counts if len(shown) == len(listed) else [*counts[:-1], f"{counts[-1]} [5]"]
+    return counts if len(shown) == len(filtered) else [*counts[:-1], f"{counts[-1]} [5]"]
 
 
 class Columns(NamedTuple):
@@ -213,13 +213,13 @@ def all_findings(picture: ViewState, width: int) -> list[Line]:
 def _in_turn(picture: ViewState, width: int) -> list[Owned]:
     look, snapshot = picture.look, picture.snapshot
     rows: list[Owned] = [([Segment("")], None)]
-    if picture.below_notice and not picture.listed:
+    if picture.below_notice and not picture.filtered:
         rows += [(line, None) for line in no_match("finding", width, look)]
     elif not firing(picture.below_notice):
         glyph, style = calm_style(snapshot, look)
         calm = _paragraph(look.clean(nothing_found(snapshot)), width, style, f" {glyph} ")
         rows += [(line, None) for line in (*calm, [])]
-    for finding in sorted(picture.listed, key=lambda finding: finding.cleared_at_step is not None):
+    for finding in sorted(picture.filtered, key=lambda finding: finding.cleared_at_step is not None):
         rows += [*((line, finding) for line in _in_full(finding, picture, width)), ([], None)]
     for text in snapshot.notices:
         rows += [(line, None) for line in _paragraph(look.clean(text), width, look.dim, f" {look.glyphs.note} ")]
@@ -232,7 +232,7 @@ def _in_full(finding: Finding, picture: ViewState, width: int) -> list[Line]:
     over = finding.cleared_at_step is not None
     text = look.dim if over else look.text
     lines = _paragraph(look.clean(finding.summary), width, style if over else style + Style(bold=True), f" {glyph} ")
-    lines += _paragraph(look.clean(facts_of(finding, look, costs_word(picture.snapshot))), width, look.dim)
+    lines += _paragraph(look.clean(facts_of(finding, costs_word(picture.snapshot, finding))), width, look.dim)
     words = look.clean(evidence_words(finding.evidence))
     lines += _paragraph(f"evidence: {words}", width, look.dim) if words else []
     for name, rows in evidence_blocks(finding.evidence):
@@ -246,13 +246,13 @@ def _advice(finding: Finding, picture: ViewState) -> str:
     return picture.look.clean(advice_text(finding.advice, picture.snapshot.own_host))
 
 
-def facts_of(finding: Finding, look: Look, costs: str) -> str:
-    """`critical straggler; since step 812; costs 19 % of the job; ranks 5; node1; input`."""
+def facts_of(finding: Finding, costs: str) -> str:
+    """`critical straggler; since step 812; costs 19 % of the run's time; ranks 5; node1; input`."""
     ranks = ", ".join(str(rank) for rank in finding.ranks[:16]) + (" ..." if len(finding.ranks) > 16 else "")
     facts = [
         f"{finding.severity} {kind_words(finding)}",
         _since(finding),
-        f"{costs} {_cost(finding, look)} of the run's time" if finding.cost_pct is not None else "",
+        f"{costs} {words}" if (words := cost_share(finding)) else "",
         f"rank {ranks}" if len(finding.ranks) == 1 else f"ranks {ranks}" if finding.ranks else "",
         ", ".join(finding.nodes[:8]),
         f"phase {finding.phase}" if finding.phase else "",

@@ -15,7 +15,7 @@ from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import about_ranks, figures_now, late_ranks, onsets, until_words
 from ddpmon.snapshot import Finding, Floats, Heat, Series, Snapshot
-from ddpmon.tui.draw.decimation import first_single, held, one_step_in, rate_words
+from ddpmon.tui.draw.decimation import first_single, forward_fill, one_step_in, rate_words
 from ddpmon.tui.draw.panel import no_match, title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
 from ddpmon.tui.draw.zoom import Span, record_span, shared_axis, span_words
@@ -191,7 +191,7 @@ def _in_its_place(picture: ViewState) -> Curve | None:
     step = timeline.step.astype(np.float64)
     rate = rate_words(one_step_in(timeline.allreduce_ms))
     curve = Curve(f"all-reduce, ms{rate and f', {rate}'}", now, step, timeline.allreduce_ms, is_cut=True)
-    curve = replace(curve, value=held(curve.value), samples=curve.value) if rate else curve
+    curve = replace(curve, value=forward_fill(curve.value), samples=curve.value) if rate else curve
     return _completed(picture, curve, findings=picture.snapshot.findings)[0]
 
 

@@ -19,7 +19,7 @@ from ddpmon.run.model import LOST_S
 from ddpmon.run.recent import RECENT
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline, is_over
-from ddpmon.tui.draw.decimation import held, one_step_in, rate_words
+from ddpmon.tui.draw.decimation import forward_fill, one_step_in, rate_words
 from ddpmon.tui.draw.panel import axis, beginning, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, said_beyond, scale_of
@@ -188,7 +188,7 @@ def _row(
     floor = 0.0 if track.is_lateness else None  # of what is 0 as a rule; a longer step is seen where it begins higher
     here = steps_in(span, timeline.step)
     step, is_sampled = timeline.step[here].astype(np.float64), bool(track.rate)
-    values, samples = (held(track.values), track.values[here]) if is_sampled else (track.values, None)
+    values, samples = (forward_fill(track.values), track.values[here]) if is_sampled else (track.values, None)
     curve = Curve(track.name, "", step, values[here], span=span, floor=floor, is_filled=True, samples=samples)
     curve = replace(curve, is_cut=track.unit == "ms")
     scale = scale_of(curve, rows)

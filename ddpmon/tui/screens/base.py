@@ -215,7 +215,7 @@ class ViewScreen(BaseScreen):
 
     def show(self) -> None:
         """Share out the room, then draw."""
-        self.query_one("#head", Canvas).take(1 + bool(notice(self.picture)) if self.fits else self.size.height)
+        self.query_one("#head", Canvas).set_height(1 + bool(notice(self.picture)) if self.fits else self.size.height)
         typing = FilterBar.HEIGHT if self.bar is not None and self.bar.display else 0
         self.share_out(self.size.height - 2 - bool(notice(self.picture)) - typing)
         self._enlarge()

@@ -15,7 +15,7 @@ from ddpmon.report.verdicts import headline
 from ddpmon.snapshot import Finding, Metric, ReplayView
 from ddpmon.tui.draw.against import against_height, against_lines
 from ddpmon.tui.draw.columns import LETTERS, heading
-from ddpmon.tui.draw.findings import finding_at, finding_lines, further
+from ddpmon.tui.draw.findings import also_found_height, finding_at, finding_lines
 from ddpmon.tui.draw.grid import METRICS
 from ddpmon.tui.draw.header import header_line, notice_lines, too_small_lines, waiting_lines
 from ddpmon.tui.draw.heat import is_known
@@ -161,7 +161,7 @@ class Overview(BaseScreen):
         snapshot = self.picture.snapshot
         ranks = len(snapshot.ranks) if snapshot.ranks is not None else 0
         size, look = self.size, self.picture.look
-        found = further(self.picture)
+        found = also_found_height(self.picture)
         head, typing = self._head_height(), FilterBar.HEIGHT * int(self.query_one(FilterBar).display)
         if self._alone is not None:
             return alone(self._alone, size.width, size.height, head, typing)
@@ -195,7 +195,7 @@ class Overview(BaseScreen):
             widget = self.query_one(f"#{name}")
             widget.display = height > 0 and (drawn or name in ("head", "foot"))
             widget.styles.height = max(height, 1)
-        self.query_one("#head", Canvas).take(max(heights["head"], 1))
+        self.query_one("#head", Canvas).set_height(max(heights["head"], 1))
         self.query_one("#calm").display = not drawn
         side = self.query_one("#side")
         side.display = shares.side > 0

@@ -43,7 +43,7 @@ class Canvas(Widget):
         self._paint: Callable[[Style | None], Style] | None = None
         self._awaited: int | None = None
 
-    def take(self, height: int) -> None:
+    def set_height(self, height: int) -> None:
         """Take so many lines. Until the layout gives them, nothing is drawn: what belongs together appears together."""
         self.styles.height = self._awaited = height
 

@@ -1,4 +1,4 @@
-"""What a trouble costs in hours: ranks that wait, times how long; GPU-hours where the run is one on GPUs."""
+"""What a trouble costs in hours: a share of the time of all ranks; GPU-hours where the run is one on GPUs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def hour_unit(snapshot: Snapshot) -> str:
 def lost_hours(finding: Finding, snapshot: Snapshot, not_before: float = -math.inf) -> float | None:
     """Hours that a lasting trouble has cost so far, over all ranks; None where that is not known.
 
-    Of a run that stands still it is the ranks that wait, times how long; else the share of the run's time that the
-    trouble costs now, times the ranks and the time from its onset to the newest step: after that nothing is known of
-    it, and a run that is over loses nothing more. Where the onset is a bound it is a least value.
+    Of a run that stands still it is the ranks, times how long; else the share of the run's time that the trouble costs
+    now, times the ranks and the time from its onset to the newest step: after that nothing is known of it, and a run
+    that is over loses nothing more. Where the onset is a bound it is a least value.
 
     Args:
         finding: the trouble.
@@ -41,12 +41,12 @@ def lost_hours(finding: Finding, snapshot: Snapshot, not_before: float = -math.i
         not_before: the Unix time from which it counts at the earliest.
     """
     since, run = loses_since(finding, snapshot), snapshot.run
-    if since is None:
+    if since is None or run is None:
         return None
     lost_s = max(0.0, snapshot.taken_at - max(since, not_before))
     if _stands_s(finding) is not None:
-        return _losing(finding, 0) * lost_s / _HOUR_S
-    if finding.cost_pct is None or run is None or run.step_age_s is None:
+        return run.world_size * lost_s / _HOUR_S
+    if finding.cost_pct is None or run.step_age_s is None:
         return None
     return hours_within(max(0.0, lost_s - run.step_age_s), finding.cost_pct, run.world_size)
 
@@ -71,14 +71,8 @@ def hours_within(seconds: float, pct: float, ranks: int) -> float:
 
 
 def lost_a_day(finding: Finding, world_size: int) -> float:
-    """Hours a day that a lasting trouble costs, over the same ranks as `lost_hours`."""
-    return hours_a_day(finding.cost_pct or 0.0, _losing(finding, world_size))
-
-
-def _losing(finding: Finding, world_size: int) -> int:
-    """The ranks that lose time: while no step finishes those that wait, else all."""
-    waiting = finding.evidence.get("waiting")
-    return waiting if stops_job(finding) and isinstance(waiting, int) else world_size
+    """Hours a day that a lasting trouble costs, over all ranks."""
+    return hours_a_day(finding.cost_pct or 0.0, world_size)
 
 
 def together_words(hours: Sequence[float], unit: str, *, are_bounds: bool = False) -> str:

@@ -112,15 +112,15 @@ def test_the_cost_has_hours_so_far_and_a_day() -> None:
     assert dict(rows(replace(KNOWN, cleared_at_step=900), TIMED))["Cost"] == "24 % of the run's time while it lasted"
 
 
-def test_a_standstill_costs_the_ranks_that_wait_all_of_their_time() -> None:
+def test_a_standstill_costs_all_ranks_all_of_their_time() -> None:
     hang = replace(KNOWN, kind="hang", cost_pct=100.0, since_step=1205, evidence={"seconds": 3600.0, "waiting": 7})
     words = dict(rows(hang, TIMED))["Costs"]
-    assert words == "all of the run's time while it stands still, 7.0 GPU-h lost so far, 168 GPU-h a day"
+    assert words == "all of the run's time while it stands still, 8.0 GPU-h lost so far, 192 GPU-h a day"
     stood = "all of the run's time while it stood still"
     assert dict(rows(replace(hang, cleared_at_step=1300), TIMED))["Cost"] == stood
     assert TIMED.run is not None
     ended = replace(TIMED, run=replace(TIMED.run, state="failed"))
-    assert dict(rows(hang, ended))["Cost"] == f"{stood}, 7.0 GPU-h lost"
+    assert dict(rows(hang, ended))["Cost"] == f"{stood}, 8.0 GPU-h lost"
 
 
 def test_the_use_of_a_gpu_by_a_foreign_process_is_said_once() -> None:

@@ -215,7 +215,7 @@ def test_what_a_standstill_has_cost_is_in_all_once_the_run_has_ended(state: RunS
     hang = Finding("hang", "critical", "rank 2 is stuck", (2,), evidence={"seconds": 500.0, "waiting": 7})
     told = replace(made, run=replace(made.run, state=state), findings=(hang,))
     pairs = {name: value for section in about(told) for name, value in section.pairs}
-    assert pairs["lost: rank 2"].startswith(f"0.97 GPU-h {span}")
+    assert pairs["lost: rank 2"].startswith(f"1.1 GPU-h {span}")
 
 
 def test_what_is_simulated_is_said_once_and_adds_up() -> None:

@@ -134,7 +134,7 @@ WORDS = (
         "the mean wait above the transfer over the last 20 steps, in percent of the run's time, and on which"
         " ranks; it differs from what a late rank costs, which does not wait itself, and has the waits for chance, too",
     ),
-    ("GPU-h, rank-h", "ranks that wait, times how long: GPU-hours, or rank-hours without GPUs"),
+    ("GPU-h, rank-h", "share of the time, times the ranks: GPU-hours, or rank-hours without GPUs"),
     ("5 10 20 50 100", "the heat-map's levels: lateness in percent of a step"),
     (
         "median and range",

@@ -120,6 +120,11 @@ class Row:
         """How much more a rank has than the others; NaN of one that cannot be compared with them."""
         return self.own[place] - self.others if self.compared[place] else math.nan
 
+    def shown_difference(self, place: int = 0) -> float:
+        """The same as it is shown: 0 where it is noise or too small for the decimals."""
+        apart = shown_difference(self.own[place], self.others, self._decimals, self.noise)
+        return apart if self.compared[place] else math.nan
+
     def difference_from_first(self, place: int) -> float:
         """How much more a rank has than the first one; NaN where one of the two cannot be compared."""
         return self.own[place] - self.own[0] if self.compared[place] and self.compared[0] else math.nan
@@ -130,15 +135,12 @@ class Row:
         return self.noise_ms if self.quantity.unit == "ms" else 0.0
 
     def is_worse(self, place: int = 0) -> bool:
-        """Whether it differs by a tenth or more in the direction that is bad, and by more than noise.
+        """Whether it differs, as it is shown, by a tenth or more in the direction that is bad.
 
         Nothing is worse on a rank that cannot be compared, such as one whose steps are of another time.
         """
-        more = self.difference(place)
-        if self.quantity.worse == "none" or not math.isfinite(more):
-            return False
-        worse = more if self.quantity.worse == "more" else -more
-        return worse >= max(NOTABLE * abs(self.others), self.noise)
+        worse = {"more": 1, "less": -1, "none": 0}[self.quantity.worse] * self.shown_difference(place)
+        return worse > 0 and worse >= NOTABLE * abs(self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +182,14 @@ def difference_words(own: float, other: float, decimals: int, unit: str, noise: 
         return ""
     if not unit:
         return loss_difference(own, other)
-    shown = round(own, decimals) - round(other, decimals)
-    text = f"{shown:+,.{decimals}f}"
-    return text if abs(shown) >= noise and any(digit in text for digit in "123456789") else "±0"
+    shown = shown_difference(own, other, decimals, noise)
+    return f"{shown:+,.{decimals}f}" if shown else "±0"
+
+
+def shown_difference(own: float, other: float, decimals: int, noise: float) -> float:
+    """The difference of two figures, both rounded to so many decimals; 0 below `noise`, NaN where one is unknown."""
+    apart = round(own, decimals) - round(other, decimals)
+    return 0.0 if abs(apart) < max(noise, 0.5 * 10**-decimals) else apart
 
 
 def now_and_then_words(finding: Finding | None, width: int) -> str:

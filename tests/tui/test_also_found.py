@@ -85,3 +85,13 @@ def test_findings_in_full_are_those_that_the_filter_fits(wanted: str, is_told: b
     assert f" filter {wanted}: {2} of 4" in title
     summaries = [finding.summary for finding in made.snapshot.findings]
     assert [said[:30] in "\n".join(lines) for said in summaries] == [is_told, False, True, not is_told]
+
+
+@pytest.mark.parametrize("wanted", ["", "late>999"])
+@pytest.mark.parametrize(("width", "height"), [(80, 1), (80, 2), (30, 3), (80, 3), (80, 0)])
+def test_a_run_without_findings_is_never_said_to_have_none_that_match(wanted: str, width: int, height: int) -> None:
+    """In three lines it said that no other finding matches, and how to clear a filter that was not set."""
+    lines = text_of(finding_lines(ViewState(snapshot(Made()), LOOKS["ascii"], wanted=wanted), width, height))
+    assert len(lines) == height
+    assert not any("match" in line for line in lines), lines
+    assert all(line.startswith("- findings ") for line in lines[:1])

@@ -183,6 +183,17 @@ def test_4096_ranks_are_compared_with_some_of_them() -> None:
     assert rows["input"].difference() == pytest.approx(41, abs=2)
 
 
+def test_what_is_shown_as_no_difference_is_not_marked() -> None:
+    """A run-queue wait of 0.00 % had a mark against one of 0.00 %, `diff` ±0."""
+    made = snapshot(Made())
+    assert made.ranks is not None
+    for own, said in ((0.003, "0.00     0.00       ±0"), (0.31, "0.31     0.00    +0.31 ▲")):
+        waits = np.where(np.arange(8) == 5, own, 0.001)
+        ranks = replace(made.ranks, figures={**made.ranks.figures, "runqueue_pct": waits})
+        lines = text_of(peer_lines(replace(made, ranks=ranks), 5, 60, 30, LOOKS["colour"]))
+        assert [line.split("%")[1].strip() for line in lines if "run-queue wait" in line] == [said]
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_a_comparison_says_what_was_found_in_80_columns(ranks: int) -> None:
     evidence = {"excess_ms": 361.6, "one_step_in": 5.0}

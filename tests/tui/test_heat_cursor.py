@@ -9,10 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ddpmon.snapshot import Snapshot
+from ddpmon.run.medians import row_medians
+from ddpmon.snapshot import Metric, Snapshot
+from ddpmon.tui.draw import grid
 from ddpmon.tui.draw.bands import GUTTER
+from ddpmon.tui.draw.grid import METRICS, levels_of
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.heat_layout import Cell, Cursor, Layout, lay_out
+from ddpmon.tui.screens.overview import Overview
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import NOTES, Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
@@ -194,3 +198,40 @@ def test_the_keys_say_what_enter_opens() -> None:
         await watched.until_shown("3 host  m mark  y copy")
 
     watch(Fixed(snapshot(Made(ranks=8, straggler=5))), act, (80, 24))
+
+
+@pytest.mark.parametrize("metric", ["lateness", "work", "loss", "gpu"])
+@pytest.mark.parametrize("zoom", [0, 400])
+def test_a_cell_has_the_percent_that_it_has_among_all_steps(metric: Metric, zoom: int) -> None:
+    work = np.random.default_rng(7).normal(100.0, 30.0, (16, 600))
+    heat = replace(heat_of(work), values=work.astype(np.float32), metric=metric)
+    whole = METRICS[metric].percent(heat, heat.values)
+    layout = laid_out(ViewState(replace(two_hosts(work), heat=heat), ASCII, zoom=zoom), 100 + GUTTER + 1, 4)
+    for rank, step in ((3, 599), (11, 330), (8, 201)):
+        found = layout.cell(Cursor(rank, step))
+        assert found.percent == whole[found.rank, found.step]
+        assert levels_of(whole[[found.rank], found.step])[0] == layout.grid.levels[found.band, found.column]
+
+
+def test_a_picture_is_laid_out_once_for_choosing_and_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 4,096 ranks a picture took 94 ms instead of 26 while the cursor was in the map of a loss."""
+    made = snapshot(Made(ranks=16, per_node=8))
+    assert made.heat is not None
+    medians: list[int] = []  # of how many steps each was worked out
+
+    def counted(values: np.ndarray) -> np.ndarray:
+        medians.append(len(values))
+        return row_medians(values)
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("─ loss, rank x step")
+        await watched.press("tab")
+        await watched.until_shown("arrows cell")
+        with monkeypatch.context() as patched:
+            patched.setattr(grid, "row_medians", counted)
+            assert isinstance(watched.app.screen, Overview)
+            watched.app.screen.show()
+        assert [steps for steps in medians if steps > 10] == [600], medians
+
+    losses = replace(made.heat, values=made.heat.values + np.float32(200), metric="loss")
+    watch(Fixed(replace(made, chosen_heat=losses)), act, (120, 24), interval=10.0)

@@ -22,6 +22,7 @@ COLOUR, ASCII = LOOKS["colour"], LOOKS["ascii"]
 STEPS = np.arange(400)
 # Of two ranks that each sample a step in 100, at steps of their own.
 RARE = np.where(np.isin(STEPS, [6, 13, 103, 105, 201, 203, 300, 302]), 70.0 + STEPS / 100, np.nan)
+SERIES = ("step", "loss", "loss_low", "loss_high", "throughput", "step_ms")
 GAP = np.where((STEPS < 60) | (STEPS >= 350), 70.0, np.nan)
 
 
@@ -34,9 +35,9 @@ def reduced(allreduce_ms: Floats) -> Snapshot:
     return replace(made, timeline=replace(made.timeline, **{**kept, "allreduce_ms": allreduce_ms}))
 
 
-def rows_of(allreduce_ms: Floats, look: Look) -> list[str]:
+def rows_of(allreduce_ms: Floats, look: Look, height: int = 44) -> list[str]:
     """The rows of the all-reduce time in the timeline."""
-    lines = text_of(timeline_lines(ViewState(reduced(allreduce_ms), look), 160, 44))
+    lines = text_of(timeline_lines(ViewState(reduced(allreduce_ms), look), 160, height))
     first, end = (next(at for at, line in enumerate(lines) if line.startswith(f" {name}")) for name in REDUCE_TO_LOSS)
     return lines[first:end]
 
@@ -97,3 +98,33 @@ def test_a_long_sample_beyond_the_axis_is_signed_once() -> None:
     assert lines[1].count(ASCII.glyphs.up) == 1
     between = text_of(plot_lines(zoomed_curve(curve, 50), 100, 12, ASCII))
     assert any(":" * 20 in line for line in between[1:-1]), "between two samples the line stands alone"
+
+
+def test_a_sample_beyond_an_end_of_the_axis_has_its_mark_at_that_end() -> None:
+    """One behind the last step ended the dashboard, and one before the first step had its mark at the newest one."""
+    value = np.where(np.isin(STEPS, [0, 200, 399]), 70.0, np.nan)
+    curve = Curve("all-reduce", "", STEPS.astype(float), held(value), span=(3.0, 396.0), samples=value)
+    rows = text_of(plot_lines(curve, 101 + GUTTER + 1, 12, ASCII))[1:-1]
+    assert {at - GUTTER for row in rows for at, sign in enumerate(row) if sign == ASCII.glyphs.note} == {0, 50, 100}
+
+
+def test_the_timeline_may_tell_of_a_sample_in_a_step_behind_the_record() -> None:
+    made = reduced(np.where(STEPS == 399, 70.0, RARE))
+    assert made.heat is not None
+    assert made.series is not None
+    shorter = {name: getattr(made.series, name)[:-2] for name in SERIES}
+    heat = replace(made.heat, step=made.heat.step[:-2], values=made.heat.values[:, :-2] * np.nan)
+    made = replace(made, series=replace(made.series, **shorter), heat=replace(heat, base_ms=heat.base_ms[:-2]))
+    title, _, *rows, axis = text_of(lateness_plot(ViewState(made, ASCII), 0, 120, 14))
+    assert axis.rstrip().endswith(" 1,202")
+    assert any(row[118] == ASCII.glyphs.note for row in rows), (title, rows)
+
+
+@pytest.mark.parametrize("height", range(16, 48, 4))
+def test_a_row_of_three_lines_or_more_says_what_lies_beyond_its_axis(height: int) -> None:
+    """In three lines how seldom the time is measured took the line of it."""
+    value = np.where(STEPS == 203, 15_200.0, RARE)
+    rows = rows_of(value, ASCII, height)
+    assert len(rows) >= 3
+    assert rows[2].startswith(f" {ASCII.glyphs.up} 15.2 s ")
+    assert len(rows) == 3 or rows[3].startswith(" 1 step in 49 ")

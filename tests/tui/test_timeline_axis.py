@@ -73,3 +73,17 @@ def test_lost_ranks_that_are_back_by_a_restart_are_one_event(restart: tuple[int,
     made = replace(timed(SHOWN), timeline=replace(made_timeline(), restarts=(restart,)), findings=(lost,))
     text = "\n".join(text_of(timeline_lines(ViewState(made, make_look()), 160, 40)))
     assert sorted(re.findall(r"(?:ranks 2-3|\d ranks) (?:back|restarted)", text)) == said
+
+
+def test_a_restart_stays_where_the_axis_ends_before_the_lost_ranks_are_back() -> None:
+    """Zoomed in, neither `2 ranks restarted` nor `ranks 2-3 restarted` was left."""
+    lost = Finding("rank_lost", "critical", "", (3, 2), since_step=960, cleared_at_step=1000)
+    made = replace(timed(SHOWN), timeline=replace(made_timeline(), restarts=((997, 2, 2),)), findings=(lost,))
+    assert made.run is not None
+    past = ViewState(replace(made, run=replace(made.run, step=973)), make_look(), zoom=50)
+    lines = text_of(timeline_lines(past, 160, 40))
+    assert [line.rstrip().endswith(" 997") for line in lines if "step 948" in line] == [True]
+    assert any("2 ranks restarted •" in line for line in lines)
+    text = "\n".join(text_of(timeline_lines(replace(past, zoom=60), 160, 40)))
+    assert "ranks 2-3 restarted ✓" in text
+    assert "2 ranks restarted •" not in text

@@ -119,7 +119,10 @@ def _led(drawn: Line, look: Look) -> Line:
 
 
 class _Pair(NamedTuple):
-    """A figure of this rank and that of the others, their unit, and the difference below which there is none."""
+    """A figure of this rank, that of the others, and below which difference they are alike: all three in `unit`.
+
+    A figure is NaN where it is not known. `unit` is empty for a loss; `noise` is 0 or more.
+    """
 
     own: float
     others: float

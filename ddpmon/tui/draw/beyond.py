@@ -10,7 +10,7 @@ from rich.segment import Segment
 from ddpmon.format import count, ms
 from ddpmon.run.medians import median
 from ddpmon.snapshot import Floats
-from ddpmon.tui.draw.zoom import Span
+from ddpmon.tui.draw.zoom import Span, column_of
 from ddpmon.tui.lines import Line
 from ddpmon.tui.theme import Look
 
@@ -38,8 +38,7 @@ def with_signs(line: Line, step: Floats, span: Span, before: int, columns: int, 
 
     `before` are the cells left of the columns.
     """
-    column = (step - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1)
-    signed = {before + int(cell) for cell in np.clip(column.round(), 0, columns - 1)}
+    signed = {before + column_of(each, span, columns) for each in step.tolist()}
     ends = sorted({*signed, *(cell + 1 for cell in signed), before + columns})
     parts = zip(pairwise([0, *ends]), Segment.divide(line, ends), strict=True)
     sign = Segment(look.glyphs.up, look.strong)

@@ -104,7 +104,11 @@ def in_ascii(line: Edges, band: Edges | None, rows: int) -> Cells:
 def with_samples(cells: Cells, columns: Sequence[int], heights: Floats, look: Look) -> Cells:
     """The cells with the line, which holds between samples, as faint as a band, and a mark on each sample.
 
-    `columns` and `heights` are those of the samples, a height of 0 in the lowest row and 1 in the highest.
+    Args:
+        cells: the rows, from the highest to the lowest.
+        columns: [samples] of each sample, from 0 to before the number of cells of a row.
+        heights: [samples] of each sample: 0 in the lowest row, 1 in the highest; one outside stands at that end.
+        look: how it is drawn.
     """
     faint = [(list(signs.replace("*", ":")), np.where(kinds == LINE, BAND, kinds)) for signs, kinds in cells]
     most = len(cells) - 1

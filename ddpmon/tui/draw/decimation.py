@@ -13,7 +13,9 @@ from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.zoom import Span
 
 GAP = 4.0  # a hole this many times the usual spacing is missing data, not a sparse series
-FEW = 0.25  # of the steps at most are known of a sampled series; chosen: DDP's logger on a GPU samples one in a hundred
+# Of the steps at most are known of a sampled series. Chosen: DDP's logger measures the all-reduce of a GPU in one step
+# of a hundred, and that of a CPU about once a second.
+FEW = 0.25
 IN_A_ROW = 4  # samples at most in the mean: a longer stretch of known steps is of a series with gaps. Chosen
 NEWEST = 16  # points of which two follow on each other without a hole; chosen, not measured
 Edges = tuple[Floats, Floats]  # of each column the lowest and the highest height
@@ -81,7 +83,7 @@ def first_single(step: Floats) -> float:
 
 
 def one_step_in(value: Floats) -> int:
-    """In one of how many steps a sampled series is known; 0 of one that is known in most steps but for its gaps."""
+    """In one of how many steps, in the mean, a sampled series is known; 0 of a series that only has gaps."""
     known = np.flatnonzero(np.isfinite(value))
     stretches = 1 + int((np.diff(known) > 1).sum())
     steps = len(value) - int(known[0]) if len(known) else 0

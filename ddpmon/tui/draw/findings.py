@@ -49,7 +49,7 @@ def finding_at(picture: ViewState, width: int, height: int, y: int) -> Finding |
 def _panel(picture: ViewState, width: int, height: int) -> list[Owned]:
     look, findings, filtered = picture.look, picture.below_notice, picture.filtered
     full = _in_turn(picture, width)[1:] if LEAST_ROWS * len(filtered) < height else []
-    if full and len(full) < height:
+    if full and (len(full) < height or not filtered):
         remark = ", ".join(filter(None, [_narrowed(picture, filtered, findings), *_counts(filtered, filtered)]))
         return [(title("findings", remark, width, look), None), *full]
     first = headline(findings)
@@ -57,7 +57,7 @@ def _panel(picture: ViewState, width: int, height: int) -> list[Owned]:
         advice = _paragraph(_advice(first, picture), width, look.text)
         return [(title("what to do", "", width, look), None), *((line, first) for line in advice)]
     others, rest = ([each for each in some if each is not first] for some in (findings, filtered))
-    shown = rest[: height - 1]
+    shown = rest[: max(height - 1, 0)]
     columns = Columns.of(shown, look, costs_word(picture.snapshot))
     name = _also_found(_narrowed(picture, rest, others), _counts(rest, shown), width - len(columns.heading))
     rows: list[Owned] = [(title(name, columns.heading, width, look), None)]

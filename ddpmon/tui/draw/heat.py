@@ -52,7 +52,13 @@ def heat_lines(
         cursor: the cell under the cursor, None without one.
         only: the ranks to show, in this order; empty for all.
     """
-    layout = lay_out(picture, width, height, wanted, only)
+    return layout_lines(picture, lay_out(picture, width, height, wanted, only), width, height, cursor)
+
+
+def layout_lines(
+    picture: ViewState, layout: Layout | None, width: int, height: int, cursor: Cursor | None = None
+) -> list[Line]:
+    """The lines of a layout in this room; of None what stands instead of the map."""
     if layout is None:
         return fit_all(_nothing(picture, width, height), width, height)
     cell = None if cursor is None else layout.cell(cursor)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ddpmon.format import known
 from ddpmon.run.medians import median
 from ddpmon.snapshot import Heat, Ints
 from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_ranks, naming_worth
@@ -75,10 +76,10 @@ class Layout:
         """The cell under the cursor: at an edge where its step is not shown, in the first row where its rank is not."""
         return self._cell(self.bands.band_of(cursor.rank), self._place_of(cursor.step), cursor.rank, cursor.step)
 
-    def beside(self, cursor: Cursor, rows: int, columns: int) -> Cell:
-        """The cell so many rows below and so many steps, or groups of steps that share a cell, later."""
+    def beside(self, cursor: Cursor, rows: int, cells: int) -> Cell:
+        """The cell so many rows below and so many cells later; one that shows one step may take several columns."""
         band, place = self.bands.band_of(cursor.rank), self._place_of(cursor.step)
-        there = max(0, min(place + columns, len(self._starts) - 1))
+        there = max(0, min(place + cells, len(self._starts) - 1))
         below = max(0, min(band + rows, len(self.bands.starts) - 1))
         return self._cell(below, there, cursor.rank, cursor.step if there == place else None)
 
@@ -108,8 +109,9 @@ class Layout:
         column = self.grid.column_of(int(self._starts[place]))
         ranks, here = self.bands.ranks(band), self.grid.steps_in(column)
         rank = rank if rank in ranks else self._leader(band)
-        steps, values = self.heat.step[here], self.heat.values[ranks][:, here]
-        percent = METRICS[self.heat.metric].percent(self.heat, self.heat.values[ranks])[:, here]
+        heat = _part(self.heat, here)
+        steps, values = heat.step, heat.values[ranks]
+        percent = METRICS[heat.metric].percent(heat, values)
         read = _read(percent, int(self.grid.levels[band, column]), ranks == rank, steps == step)
         newest = place == len(self._starts) - 1
         if read is None:
@@ -146,7 +148,7 @@ def lay_out(picture: ViewState, width: int, height: int, wanted: str = "", only:
     bands = bands_of(picture, height, wanted, only)
     if bands is None:
         return None
-    marked = named_ranks(bands, picture)
+    heat, marked = _part(heat, slice(None)), named_ranks(bands, picture)
     grid = quantise(heat, max(width - bands.gutter - 1, 1), bands, marked)
     return Layout(heat, bands, grid, marked, naming_worth(marked, picture))
 
@@ -156,6 +158,11 @@ def shown_heat(picture: ViewState) -> Heat | None:
     heat = picture.snapshot.chosen_heat or picture.snapshot.heat
     if heat is None or not 0 < picture.zoom < len(heat.step):
         return heat
-    newest, typical = slice(-picture.zoom, None), median(heat.values) if heat.metric == "work" else heat.typical
-    values, base_ms = heat.values[:, newest], heat.base_ms[newest]
-    return replace(heat, step=heat.step[newest], values=values, base_ms=base_ms, typical=typical)
+    return _part(heat, slice(-picture.zoom, None))
+
+
+def _part(heat: Heat, steps: slice) -> Heat:
+    """The metric at some of its steps; the typical work is that of all of them, found once."""
+    typical = median(heat.values) if heat.metric == "work" and not known(heat.typical) else heat.typical
+    values, base_ms = heat.values[:, steps], heat.base_ms[steps]
+    return replace(heat, step=heat.step[steps], values=values, base_ms=base_ms, typical=float(typical))

@@ -126,7 +126,7 @@ def blaming(row: Row, rank: int, findings: Sequence[Finding]) -> Finding | None:
 def _tone(row: Row, place: int, look: Look, finding: Finding | None) -> tuple[Style, str]:
     """The accent, and a sign, for what a finding blames, unless it is noise, and for what is worse than elsewhere."""
     alone = math.isnan(row.others) and row.compared[place] and math.isfinite(row.own[place])
-    late = alone or row.difference(place) > row.noise or bool(now_and_then_words(finding, 0))
+    late = alone or row.shown_difference(place) > 0 or bool(now_and_then_words(finding, 0))
     blamed = finding is not None and late
     return (look.accent, look.glyphs.mark) if blamed or row.is_worse(place) else (look.text, "")
 

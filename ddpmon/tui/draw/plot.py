@@ -17,7 +17,7 @@ from ddpmon.tui.draw.cells import BAND, GROUND, LINE, Cells, Kinds, dotted, in_a
 from ddpmon.tui.draw.decimation import GAP, edge_in_columns, in_columns, one_a_column, steps_a_column
 from ddpmon.tui.draw.panel import StyledGlyph, axis, beginning, title
 from ddpmon.tui.draw.scale import LABEL, Scale, ticked
-from ddpmon.tui.draw.zoom import Span, in_sight, span_words, steps_in, with_span
+from ddpmon.tui.draw.zoom import Span, column_of, in_sight, span_words, steps_in, with_span
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.theme import Look
 
@@ -147,7 +147,7 @@ def _said_of_ends(rows: list[Line], curve: Curve, span: Span, columns: int, look
     if len(known) < 2:
         return rows
     usual = GAP * float(np.median(np.diff(known)))
-    first, last = (GUTTER + _place(step, span, columns) for step in (known[0], known[-1]))
+    first, last = (GUTTER + column_of(step, span, columns) for step in (known[0], known[-1]))
     for hole, start, end, word, step in (
         (known[0] - span[0], GUTTER + 1, first - 1, "before", known[0]),
         (span[1] - known[-1], last + 2, GUTTER + columns, "since", known[-1]),
@@ -168,7 +168,7 @@ def _axis(curve: Curve, span: Span, columns: int, look: Look) -> Line:
     """The onsets, the ends of the axis, and times of day between them."""
     before, behind = ("before ", " or before") if curve.is_bound else ("", "")
     began = [
-        (_place(since, span, columns), count(since) + behind) if since >= span[0] else (-1, before + count(since))
+        (column_of(since, span, columns), count(since) + behind) if since >= span[0] else (-1, before + count(since))
         for since in curve.onsets
         if since <= span[1]
     ]
@@ -176,12 +176,7 @@ def _axis(curve: Curve, span: Span, columns: int, look: Look) -> Line:
     marks = beginning((f"step {first}", first), began, columns, look, curve.sign)
     marks.append((columns - 1, count(round(span[1])), None))
     times = curve.times[: 1 if columns < TIMED_WIDE else None]
-    return axis(marks, columns, look, [(_place(step, span, columns) - len(text) // 2, text) for step, text in times])
-
-
-def _place(step: float, span: Span, columns: int) -> int:
-    """The column of a step of the axis."""
-    return round((step - span[0]) / max(span[1] - span[0], 1e-9) * (columns - 1))
+    return axis(marks, columns, look, [(column_of(step, span, columns) - len(text) // 2, text) for step, text in times])
 
 
 def _span(curve: Curve) -> Span | None:
@@ -249,7 +244,7 @@ def _sampled(cells: Cells, curve: Curve, scale: Scale, span: Span, look: Look) -
     if curve.samples is None:
         return cells
     seen, columns = np.isfinite(curve.samples), len(cells[0][0])
-    places = [_place(step, span, columns) for step in curve.step[seen].tolist()]
+    places = [column_of(step, span, columns) for step in curve.step[seen].tolist()]
     return with_samples(cells, places, _normal(curve.samples[seen], scale), look)
 
 

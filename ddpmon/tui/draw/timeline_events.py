@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
 from rich.style import Style
 
 from ddpmon.format import count, plural
@@ -18,7 +17,7 @@ from ddpmon.run.recent import RECENT
 from ddpmon.snapshot import Finding, Snapshot, Timeline
 from ddpmon.tui.draw.header import finding_style
 from ddpmon.tui.draw.panel import APART, Mark
-from ddpmon.tui.draw.zoom import Span
+from ddpmon.tui.draw.zoom import Span, column_of
 from ddpmon.tui.lines import clip_words
 from ddpmon.tui.theme import Look
 
@@ -71,11 +70,6 @@ def event_rows(whole: Snapshot, timeline: Timeline, span: Span, columns: int, ro
         [each for each in named if span[0] <= each.step <= end],
     )
     return _Axis(span, columns, look.glyphs.more).rows(found, named, room)
-
-
-def column_of(step: float, span: Span, columns: int) -> int:
-    """Where a step lies on the axis; one that lies beyond an end stands at that end."""
-    return int(np.clip(round((step - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1)), 0, columns - 1))
 
 
 class _Axis(NamedTuple):
@@ -155,28 +149,35 @@ def _beginnings(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> 
             yield Event(since, sign, f"{whom} {fact}{when}".strip(), style, fact)
 
 
-def _ends(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
+def _ended(whole: Snapshot, timeline: Timeline, span: Span) -> Iterator[tuple[Finding, int]]:
+    """The findings whose end the axis shows, and the step at which each was over."""
     for finding in whole.findings:
         over = finding.cleared_at_step
         if over is not None and span[0] <= over and not _is_hidden(over, timeline, span):
-            again = any(_is_back_by(finding, restart) for restart in timeline.restarts)
-            fact = "restarted" if again else "back" if finding.kind == "rank_lost" else "over"
-            whom = look.clean(_whom(finding) or what(finding))
-            yield Event(min(over, span[1]), look.glyphs.finished, f"{whom} {fact}", fact=fact)
+            yield finding, over
 
 
-def _is_back_by(finding: Finding, restart: tuple[int, int, int]) -> bool:
+def _ends(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
+    for finding, over in _ended(whole, timeline, span):
+        again = any(_is_back_by(finding, over, restart) for restart in timeline.restarts)
+        fact = "restarted" if again else "back" if finding.kind == "rank_lost" else "over"
+        whom = look.clean(_whom(finding) or what(finding))
+        yield Event(min(over, span[1]), look.glyphs.finished, f"{whom} {fact}", fact=fact)
+
+
+def _is_back_by(finding: Finding, over: int, restart: tuple[int, int, int]) -> bool:
     """Whether the ranks that were lost are those that restarted then: one event tells that they are back."""
-    (step, many, first), over = restart, finding.cleared_at_step
+    step, many, first = restart
     alike = finding.kind == "rank_lost" and (many, first) == (len(finding.ranks), min(finding.ranks, default=-1))
-    return alike and over is not None and abs(over - 1 - step) <= RECENT
+    return alike and abs(over - 1 - step) <= RECENT
 
 
 def _restarts(whole: Snapshot, timeline: Timeline, span: Span, look: Look) -> Iterator[Event]:
     """The restarts that `_ends` does not tell."""
+    ended = [*_ended(whole, timeline, span)]
     for restart in timeline.restarts:
         step, many, first = restart
-        if span[0] <= step and not any(_is_back_by(finding, restart) for finding in whole.findings):
+        if span[0] <= step and not any(_is_back_by(*each, restart) for each in ended):
             whom = f"rank {first}" if many == 1 else plural(many, "rank")
             yield Event(step, look.glyphs.note, f"{whom} restarted", fact=f"{many:,} restarted")
 

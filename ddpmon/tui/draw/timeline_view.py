@@ -24,8 +24,8 @@ from ddpmon.tui.draw.panel import axis, beginning, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, said_beyond, scale_of
 from ddpmon.tui.draw.run_plots import NOTABLE
-from ddpmon.tui.draw.timeline_events import Marks, column_of, event_rows
-from ddpmon.tui.draw.zoom import Span, span_words, steps_in, timeline_span, with_span
+from ddpmon.tui.draw.timeline_events import Marks, event_rows
+from ddpmon.tui.draw.zoom import Span, column_of, span_words, steps_in, timeline_span, with_span
 from ddpmon.tui.lines import Line, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -208,11 +208,11 @@ def _row(
 
 
 def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) -> list[tuple[str, Style]]:
-    """The name, the value and the remark of a row.
+    """The name, the value, and below them what lies beyond the axis, in how many steps it is measured, and the remark.
 
     In few lines `rank 417 late` takes the place of `latest rank`, and what lies beyond joins the name.
     """
-    name, remarks = track.name, [each for each in (track.rate, track.remark or beyond) if each]
+    name, remarks = track.name, [each for each in (beyond, track.rate, track.remark) if each]
     if rows < 3 and track.is_lateness and track.remark:
         name = f"{track.remark} late"
     elif rows < 3 and len(f"{name} {beyond}") < NAME:

@@ -81,6 +81,11 @@ def steps_in(span: Span, step: Floats | Ints) -> slice:
     return slice(int(np.searchsorted(step, span[0])), int(np.searchsorted(step, span[1], side="right")))
 
 
+def column_of(step: float, span: Span, columns: int) -> int:
+    """The column of a step on an axis over the span; one that lies beyond an end stands at that end."""
+    return max(0, min(round((step - span[0]) / max(span[1] - span[0], 1.0) * (columns - 1)), columns - 1))
+
+
 def span_words(span: Span, whole: Span) -> str:
     """`steps 1,200-1,400 of 1,460` where the span is a part of the whole; else empty."""
     if span == whole:

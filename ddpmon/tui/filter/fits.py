@@ -52,7 +52,8 @@ def fitting_hosts(snapshot: Snapshot, wanted: str) -> set[int]:
 def fitting_findings(snapshot: Snapshot, wanted: str) -> tuple[Finding, ...]:
     """The findings that the filter fits together with a rank that they concern.
 
-    These are the ranks that a finding names, if it names none those of its hosts, and else all of the run.
+    A finding concerns the ranks that it names. One that names no rank concerns those of the hosts that it names, and
+    one that names neither concerns all ranks of the run.
 
     Raises:
         FilterError: the filter is not understood.

@@ -11,7 +11,7 @@ from textual.message import Message
 
 from ddpmon.snapshot import Ints
 from ddpmon.tui.draw.bands import Bands, bands_of
-from ddpmon.tui.draw.heat import heat_lines, lines_of_bands
+from ddpmon.tui.draw.heat import layout_lines, lines_of_bands
 from ddpmon.tui.draw.heat_layout import Cell, Cursor, Layout, lay_out
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState
@@ -34,8 +34,8 @@ class HeatMap(Canvas, can_focus=True):
         Binding("down,j", "move(1)", "Down", show=False),
         Binding("left", "move(0, -1)", "Earlier", show=False),
         Binding("right", "move(0, 1)", "Later", show=False),
-        Binding("shift+left", "move(0, -10)", "Ten columns earlier", show=False),
-        Binding("shift+right", "move(0, 10)", "Ten columns later", show=False),
+        Binding("shift+left", "move(0, -10)", "Ten cells earlier", show=False),
+        Binding("shift+right", "move(0, 10)", "Ten cells later", show=False),
         Binding("enter", "choose", "Only these ranks, or this rank", show=False),
     ]
 
@@ -59,13 +59,14 @@ class HeatMap(Canvas, can_focus=True):
         self._wanted = ""
         self._room = 0
         self._step: int | None = None  # under the cursor; None: the newest one
+        self._laid_out: tuple[int, int, Layout | None] | None = None  # the layout of so many cells and lines
 
     def look_at(self, picture: ViewState, wanted: str, room: int) -> None:
         """Take over a new picture, the table's filter, and the lines that the panel is about to get.
 
         In a row of several ranks another one may be the worst by now: that one is then chosen.
         """
-        self._picture, self._wanted, self._room = picture, wanted, room
+        self._picture, self._wanted, self._room, self._laid_out = picture, wanted, room, None
         self.can_focus = self._bands() is not None
         if self.has_focus and not self.can_focus:
             self.screen.focus_previous()
@@ -74,7 +75,7 @@ class HeatMap(Canvas, can_focus=True):
 
     def forget(self) -> None:
         """Let go of the picture; the cursor stays."""
-        self._picture = None
+        self._picture = self._laid_out = None
 
     def _bands(self) -> Bands | None:
         if self._picture is None or self._picture.snapshot.heat is None or self._room < 3:
@@ -84,7 +85,15 @@ class HeatMap(Canvas, can_focus=True):
     @property
     def _layout(self) -> Layout | None:
         """What is drawn in the room that there is."""
-        return None if self._picture is None else lay_out(self._picture, self.size.width, self._room, self._wanted)
+        return self._layout_in(self.size.width, self._room)
+
+    def _layout_in(self, width: int, height: int) -> Layout | None:
+        """The layout in so many cells and lines. Choosing and drawing share it: of thousands of ranks it takes long."""
+        if self._picture is None:
+            return None
+        if self._laid_out is None or self._laid_out[:2] != (width, height):
+            self._laid_out = width, height, lay_out(self._picture, width, height, self._wanted)
+        return self._laid_out[2]
 
     @property
     def _links(self) -> Links:
@@ -98,7 +107,8 @@ class HeatMap(Canvas, can_focus=True):
     def _lines(self, width: int, height: int) -> list[Line]:
         if self._picture is None:
             return []
-        return heat_lines(self._picture, width, height, self._wanted, self._cursor if self.has_focus else None)
+        cursor = self._cursor if self.has_focus else None
+        return layout_lines(self._picture, self._layout_in(width, height), width, height, cursor)
 
     def _go_to(self, cell: Cell) -> None:
         """Move the cursor to a cell, whose rank is then the chosen one."""
@@ -113,11 +123,11 @@ class HeatMap(Canvas, can_focus=True):
         if named != cursor.rank:
             self._links.hold(named)
 
-    def action_move(self, rows: int, columns: int = 0) -> None:
-        """Move the cursor down, and on in time."""
+    def action_move(self, rows: int, cells: int = 0) -> None:
+        """Move the cursor so many rows down, and so many cells on in time."""
         layout = self._layout
         if layout is not None:
-            self._go_to(layout.beside(self._cursor, rows, columns))
+            self._go_to(layout.beside(self._cursor, rows, cells))
 
     @property
     def ranks(self) -> Ints | None:

@@ -7,7 +7,7 @@ from rich.segment import Segment
 
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.clicked_key import key_in_brackets
-from ddpmon.tui.draw.findings import finding_at, finding_lines, further
+from ddpmon.tui.draw.findings import also_found_height, finding_at, finding_lines
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import NOTES, Made, snapshot
@@ -59,7 +59,7 @@ def test_a_filter_leaves_of_the_list_what_concerns_a_rank_that_fits_or_the_run(
     """The list went on naming ranks that the table and the other views had left out. The verdict is the run's."""
     made = picture_of(NOTES, wanted)
     assert text_of(verdict_lines(made, 80)) == text_of(verdict_lines(picture_of(NOTES), 80))
-    assert further(made) == len(listed)
+    assert also_found_height(made) == len(listed)
     title, *lines = text_of(finding_lines(made, 80, 1 + len(listed)))
     assert title.startswith(f"- {heading} -")
     assert [line[5:].startswith(whom) for line, whom in zip(lines, listed, strict=True)] == [True] * len(listed)
@@ -72,7 +72,7 @@ def test_a_filter_leaves_of_the_list_what_concerns_a_rank_that_fits_or_the_run(
 )
 def test_a_list_of_which_the_filter_fits_nothing_says_so(wanted: str, heading: str, what: str) -> None:
     made = picture_of(NOTES, wanted)
-    title, line = text_of(finding_lines(made, 80, 1 + further(made)))
+    title, line = text_of(finding_lines(made, 80, 1 + also_found_height(made)))
     assert heading in title
     assert line.strip() == f"no {what} matches; esc in the overview clears the filter"
     assert finding_at(made, 80, 2, 1) is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddpmon.snapshot import Floats, Snapshot
-from ddpmon.tui.draw.decimation import held, one_step_in
+from ddpmon.tui.draw.decimation import forward_fill, one_step_in
 from ddpmon.tui.draw.plot import GUTTER, Curve, plot_lines, zoomed_curve
 from ddpmon.tui.draw.run_plots import lateness_plot
 from ddpmon.tui.draw.timeline_view import NAME, timeline_lines
@@ -59,7 +59,7 @@ def test_a_sampled_series_is_held_between_samples_and_has_a_mark_at_each(look: L
 
 
 def test_what_is_not_measured_is_as_faint_as_a_band() -> None:
-    curve = Curve("all-reduce", "", STEPS.astype(float), held(RARE), samples=RARE)
+    curve = Curve("all-reduce", "", STEPS.astype(float), forward_fill(RARE), samples=RARE)
     segments = [segment for line in plot_lines(curve, 100, 12, COLOUR)[1:-1] for segment in line[2:]]
     bright = {segment.text.strip() for segment in segments if segment.style == COLOUR.line and segment.text.strip()}
     assert {*"".join(bright)} == {COLOUR.glyphs.note}
@@ -92,7 +92,7 @@ def test_in_the_place_of_an_unknown_lateness_a_sampled_series_says_so_in_its_tit
 def test_a_long_sample_beyond_the_axis_is_signed_once() -> None:
     value = np.where(np.isnan(RARE), np.nan, 70.0)
     value[203] = 7_000.0
-    curve = Curve("all-reduce", "", STEPS.astype(float), held(value), samples=value, is_cut=True)
+    curve = Curve("all-reduce", "", STEPS.astype(float), forward_fill(value), samples=value, is_cut=True)
     lines = text_of(plot_lines(curve, 100, 12, ASCII))
     assert "at step 203 beyond" in lines[0]
     assert lines[1].count(ASCII.glyphs.up) == 1

@@ -103,7 +103,7 @@ def test_a_long_sample_beyond_the_axis_is_signed_once() -> None:
 def test_a_sample_beyond_an_end_of_the_axis_has_its_mark_at_that_end() -> None:
     """One behind the last step ended the dashboard, and one before the first step had its mark at the newest one."""
     value = np.where(np.isin(STEPS, [0, 200, 399]), 70.0, np.nan)
-    curve = Curve("all-reduce", "", STEPS.astype(float), held(value), span=(3.0, 396.0), samples=value)
+    curve = Curve("all-reduce", "", STEPS.astype(float), forward_fill(value), span=(3.0, 396.0), samples=value)
     rows = text_of(plot_lines(curve, 101 + GUTTER + 1, 12, ASCII))[1:-1]
     assert {at - GUTTER for row in rows for at, sign in enumerate(row) if sign == ASCII.glyphs.note} == {0, 50, 100}
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ddpmon.run.silence import fallen_silent
-from ddpmon.snapshot import NodeView, Ranks, Snapshot
+from ddpmon.run.silence import PAUSE_S, fallen_silent
+from ddpmon.snapshot import Ranks, Snapshot
 
 LATE_HOST_S = 8.0  # a host's word older than this is old: of many hosts each is read every six seconds
 _ENDED = ("finished", "failed")
@@ -34,14 +34,21 @@ def is_explained_by_end(kind: str, evidence: Mapping[str, float | int | str], st
     return state in _TELL_WHY and is_silence and not any(evidence.get(hole) for hole in _OTHER_HOLES)
 
 
-def is_host_silent(node: NodeView) -> bool:
-    """Whether nothing has come from a host for some seconds."""
-    return node.age_s is None or node.age_s >= LATE_HOST_S
+def unheard_hosts(snapshot: Snapshot) -> set[int]:
+    """The node numbers of the hosts of which nothing has come for some seconds.
+
+    Hosts are read in turns. While nothing comes at all, as from a store that does not answer, they become old at
+    different moments, which says nothing about them: silence counts from the last word of any, until all are old.
+    """
+    ages = {node.node: node.age_s for node in snapshot.nodes}
+    newest = min((age for age in ages.values() if age is not None), default=0.0)
+    heard_s = newest if PAUSE_S < newest < LATE_HOST_S else 0.0
+    return {node for node, age in ages.items() if age is None or age - heard_s >= LATE_HOST_S}
 
 
 def silent_hosts(snapshot: Snapshot) -> set[int]:
     """The node numbers of the hosts that are silent while others are not, or have a silent rank."""
     silent = set() if snapshot.ranks is None else set(np.flatnonzero(silent_ranks(snapshot.ranks)).tolist())
-    hosts = {node.node for node in snapshot.nodes if is_host_silent(node)}
+    hosts = unheard_hosts(snapshot)
     hosts = hosts if len(hosts) < len(snapshot.nodes) else set()
     return hosts | {node.node for node in snapshot.nodes if not silent.isdisjoint(node.ranks)}

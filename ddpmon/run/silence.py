@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ddpmon.machine import GpuFigures
 from ddpmon.run.model import SILENT_S
 
-_PAUSE_S = SILENT_S / 2  # where not even one rank has reported for so long, nobody can be heard. Chosen.
+PAUSE_S = SILENT_S / 2  # where not even one rank has reported for so long, nobody can be heard. Chosen.
 
 
 def fallen_silent(ages: NDArray[np.float64], ended: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -24,7 +24,7 @@ def fallen_silent(ages: NDArray[np.float64], ended: NDArray[np.bool_]) -> NDArra
     """
     newest = float(np.fmin.reduce(ages, initial=np.inf))
     with np.errstate(invalid="ignore"):
-        silent: NDArray[np.bool_] = ages - (newest if newest > _PAUSE_S else 0.0) > SILENT_S
+        silent: NDArray[np.bool_] = ages - (newest if newest > PAUSE_S else 0.0) > SILENT_S
     return silent & ~ended
 
 

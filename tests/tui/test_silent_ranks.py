@@ -93,6 +93,16 @@ def test_a_host_that_is_silent_itself_has_them_too() -> None:
     assert not any("!" in row for row in rest)
 
 
+@pytest.mark.parametrize(("for_s", "silent"), [(0.0, []), (5.0, []), (9.0, [f"node{number}" for number in range(4)])])
+def test_while_the_store_does_not_answer_hosts_are_silent_together(for_s: float, silent: list[str]) -> None:
+    """Each of many hosts is read every six seconds: after some seconds without an answer half of them were silent."""
+    made = snapshot(Made(ranks=32, per_node=8, gpu=True))
+    nodes = tuple(replace(node, age_s=for_s + 1.5 * node.node) for node in made.nodes)
+    rows = [row for row in hosts_of(replace(made, nodes=nodes), 160) if row.strip()]
+    assert sorted(row.split()[0] for row in rows if "silent for" in row) == silent
+    assert [row.split()[0] for row in rows] == [f"node{number}" for number in range(4)], "none has a sign"
+
+
 def test_once_the_run_has_ended_nobody_is_called_silent() -> None:
     made = with_ages(snapshot(Made(ranks=16, per_node=8, gpu=True)), dict.fromkeys(range(8, 16), 6.0))
     assert made.run is not None

@@ -17,7 +17,7 @@ from ddpmon.report.host_gpus import GpuState, gpu_states, number_span, ours_of, 
 from ddpmon.report.host_summary import free_share, host_words, is_tight, known_sum, memory_pct, received, sent
 from ddpmon.report.last_word import last_heard_s
 from ddpmon.report.peers import ShownLateness
-from ddpmon.report.silence import is_host_silent
+from ddpmon.report.silence import unheard_hosts
 from ddpmon.report.verdicts import about_host, about_machine, is_past, marked_ranks
 from ddpmon.report.wording import named
 from ddpmon.run.process_roles import ProcessRoles
@@ -227,7 +227,7 @@ def _identity(snapshot: Snapshot, node: NodeView, width: int, look: Look) -> Lin
     facts = [rank_span(node.ranks) or "no rank", plural(len(node.gpus), "GPU") if node.gpus else "no GPU"]
     name = [Segment(look.clean(node.host) or look.unknown, look.strong)]
     who = [Segment(f"{look.glyphs.rule} ", look.faint), *joined([name, *([Segment(f, look.dim)] for f in facts)], dot)]
-    old = is_host_silent(node) and not is_past(snapshot)
+    old = node.node in unheard_hosts(snapshot) and not is_past(snapshot)
     cost = f"sensors {node.cost_pct:.1f} % of a core   " if width >= 100 and node.cost_pct is not None else ""
     heard = Segment(
         f"heard {age(last_heard_s(snapshot, node.age_s), look.unknown)} ago", look.accent if old else look.dim
@@ -249,8 +249,8 @@ def sentences(picture: ViewState, node: NodeView, width: int) -> list[Line]:
     words, told = "; ".join(host_words(node.figures)), about_machine(found)
     sign = finding_style(told[0], look) if told else (look.glyphs.mark, look.accent)
     lines += paragraph(words, *sign, width, look) if words else []
-    over = snapshot.run is not None and is_over(snapshot.run.state)
-    glyph, calm = no_findings_for(snapshot, node.ranks, look, "host", well=over or not is_host_silent(node))
+    well = (snapshot.run is not None and is_over(snapshot.run.state)) or node.node not in unheard_hosts(snapshot)
+    glyph, calm = no_findings_for(snapshot, node.ranks, look, "host", well=well)
     return lines or paragraph(calm, glyph, look.dim, width, look)
 
 

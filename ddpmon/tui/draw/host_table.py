@@ -18,7 +18,7 @@ from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
 from ddpmon.report.last_word import last_heard_s
 from ddpmon.report.peers import RHYTHM, ShownLateness, rhythms
-from ddpmon.report.silence import is_host_silent, silent_hosts, silent_ranks
+from ddpmon.report.silence import silent_hosts, silent_ranks, unheard_hosts
 from ddpmon.report.verdicts import about_machine, is_past, is_standing_still, marked_hosts
 from ddpmon.snapshot import Finding, NodeView, Snapshot
 from ddpmon.tui.draw.bands import FRAME
@@ -214,6 +214,7 @@ class _Page:
         self.middle = middle_of(metric, snapshot)
         self.over = is_past(snapshot)  # then the last values stand there, dim
         self.silent = set() if self.over else silent_hosts(snapshot)
+        self.unheard = set() if self.over else unheard_hosts(snapshot)
         self.base_ms = base_step_ms(snapshot)
 
     def headings(self) -> Line:
@@ -226,7 +227,7 @@ class _Page:
     def row(self, number: int, under_cursor: bool) -> Line:
         """One host."""
         node, look = self.nodes[number], self.look
-        silent = not self.over and is_host_silent(node)
+        silent = node.node in self.unheard
         old = silent or self.over
         rest = self._rest(node, silent)
         rest = dimmed([rest], look)[0] if self.over else rest

@@ -18,7 +18,7 @@ from ddpmon.report.verdicts import about_ranks, onsets
 from ddpmon.report.wording import format_ranks
 from ddpmon.snapshot import Heat
 from ddpmon.tui.draw.bands import FRAME, Bands
-from ddpmon.tui.draw.grid import METRICS, MISSING, STOPS, Grid, Levels
+from ddpmon.tui.draw.grid import LEVELS, METRICS, MISSING, STOPS, Grid, Levels
 from ddpmon.tui.draw.heat_layout import Cell, Cursor, Layout, lay_out, shown_heat
 from ddpmon.tui.draw.host_labels import cut_label
 from ddpmon.tui.draw.panel import axis, beginning, no_match, title, title_line
@@ -30,7 +30,6 @@ TALLEST = 3  # lines a rank, where there is room
 FEW_LINES = 12  # that a map of a few ranks takes at most, beside other things
 _KEPT = 64  # lines, more than a map has: with four steps a cell or more most stay the same until a column is full
 WIDE = 100  # cells from which on the axis has times of day
-_LEGENDS = ((0, 1, 2, 3, 4, 5), (0, 1, 3, 5), (0, 1, 5))  # the levels named: all, or fewer
 _TITLE_FRAME = 6  # cells of a title line beside its name and its legend
 
 
@@ -117,13 +116,14 @@ def _nothing(picture: ViewState, width: int, height: int) -> list[Line]:
 def _title(picture: ViewState, layout: Layout, cell: Cell | None, width: int) -> Line:
     """What rows and columns are where a legend of all stops has room beside it, else a name that leaves it room.
 
-    Words of the name are left out before stops of the legend, these before the metric. Under a cursor the name is what
-    the cell shows. No legend where not even the shortest has room.
+    Words of the name are left out before stops of the legend, those before the metric. The stops that stay are those
+    whose colours the map has. Under a cursor the name is what the cell shows. No legend where it has no room.
     """
     look, heat = picture.look, layout.heat
     names = [_told(picture, heat, cell)] if cell else list(_names(heat, layout.grid, layout.bands))
-    whole = [_legend(heat, look, _LEGENDS[0], brief=brief) for brief in (False, True)]
-    legends = [*(_legend(heat, look, levels, brief=True) for levels in _LEGENDS[1:]), list[Segment]()]
+    whole = [_legend(heat, look, range(LEVELS), brief=brief) for brief in (False, True)]
+    drawn = [level for level in range(LEVELS) if (layout.grid.levels == level).any()]
+    legends = [_legend(heat, look, drawn, brief=True), list[Segment]()]
     telling = [name for name in names if " x step" in name]
     named = [name for name in names if not name.startswith("worst")]
     tries = [*product(whole, telling), *product([*whole, *legends[:-1]], named), *product([*whole, *legends], names)]
@@ -134,7 +134,7 @@ def _title(picture: ViewState, layout: Layout, cell: Cell | None, width: int) ->
 
 
 def _legend(heat: Heat, look: Look, levels: Sequence[int], *, brief: bool) -> Line:
-    """`■<5 ■5 ■10 ■20 ■50 ■100 % of a step`; brief as `■<5 ■5 ■10 ■20 ■50 ■100 %` or `■<5 ■5 ■20 ■100 %`."""
+    """`■<5 ■5 ■10 ■20 ■50 ■100 % of a step`; brief as `■<5 ■5 ■10 ■20 ■50 ■100 %` or `■<5 ■50 %`."""
     line: Line = []
     for level in levels:
         swatch = look.glyphs.swatch if look.smooth else look.glyphs.levels[level]

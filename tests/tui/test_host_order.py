@@ -96,7 +96,7 @@ def test_of_lateness_the_latest_rank_counts_and_not_the_earliest() -> None:
     made.ranks.lateness_ms[3] = -500.0
     assert ordered_hosts(made, "odd", False, "", "late")[0] == 5
     assert ordered_hosts(made, "odd", False, "", "late").tolist() == ordered_hosts(made, "late", False).tolist()
-    assert "by odd: the latest rank" in rows_of(made, "odd", 120, "late")[0]
+    assert "by odd: the most late rank" in rows_of(made, "odd", 120, "late")[0]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])

@@ -27,7 +27,7 @@ def test_the_latest_rank_has_one_decimal_and_noise_is_0(late: float, said: str) 
     timeline = replace(timeline, late_pct=np.full(many, late), late_rank=np.full(many, 3), marks=())
     shown = ViewState(replace(snapshot(Made()), timeline=timeline), COLOUR)
     title = text_of(calm_plots(shown, 80, 10))[0]
-    assert title.startswith("─ latest rank of each step, %")
+    assert title.startswith("─ most late rank of each step, %")
     assert title.strip(" ─").split()[-1] == said
     row = text_of(timeline_lines(shown, 120, 24))[2]
     assert row.startswith(f" {said} % ")

@@ -42,7 +42,7 @@ def without_common_steps(shown: Snapshot, *ranks: int) -> Snapshot:
         (LATE, ("3",), "rank 1 and its machine", 0.4),
         (LATE, ("3", "enter"), "rank 1 and its machine", 0.4),
         (LATE, ("5",), "rank 1: input, ms", 0.45),
-        (CALM, ("5",), "latest rank of each step", 0.4),
+        (CALM, ("5",), "most late rank of each step", 0.4),
         (LATE, ("4",), "samples/s", 0.6),
         (LATE, ("m", "j", "m", "c"), "lateness of rank 0", 0.55),
     ],

@@ -72,7 +72,7 @@ def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         await watched.press("2")
-        await watched.until_shown("latest rank")
+        await watched.until_shown("most late")
         assert isinstance(watched.app.screen, TimelineScreen)
         text = watched.text()
         shown = (
@@ -93,7 +93,7 @@ def test_the_timeline_has_a_cursor_on_the_moment_that_is_shown() -> None:
         source.shown = replace(live, run=past, replay=replay, timeline=made_timeline(800))
         await watched.until_shown("step 800, 90 s ago")
         assert "130 ms" in watched.text()
-        row = next(line for line in watched.text().split("\n") if " latest rank" in line)
+        row = next(line for line in watched.text().split("\n") if " most late" in line)
         assert row.rstrip()[-1] != "│"
         assert "│" in row[25:], "the cursor stands in the middle of what is known"
         await watched.press("v", "f")

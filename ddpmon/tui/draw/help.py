@@ -60,7 +60,7 @@ KEYS_OF: Mapping[str, Pairs] = {
          + ", ".join(f"{letter} {name}" for letter, name in HOST_LETTERS.items()) + ";  again: reverse"),
         ("v", "the next metric of the GPUs"),
         ("V", "sort by odd: the value of a host's GPU that is farthest from the median of the GPUs, above or below;"
-         "  of lateness that of the latest rank.  So does a click above the cells"),
+         "  of lateness that of the most late rank.  So does a click above the cells"),
     ),
     "host": (
         ("j k", "the next rank, the one before, or scroll;  a click moves the cursor, a double click opens"),

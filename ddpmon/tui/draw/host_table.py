@@ -185,7 +185,7 @@ def _level_words(metric: CellMetric, look: Look) -> str:
 def _order_words(view: TableView, metric: CellMetric) -> tuple[str, str]:
     """What the rows are sorted by, and the same in short: without which of a host's cells counts."""
     order, reverse = ORDERS.get(view.sort, f"by {view.sort}"), ", reversed" if view.reverse else ""
-    which = "" if view.sort != ODD else ": GPU farthest from the median" if metric.of_gpu else ": the latest rank"
+    which = "" if view.sort != ODD else ": GPU farthest from the median" if metric.of_gpu else ": the most late rank"
     return f"{order}{which}{reverse}", f"{order}{reverse}"
 
 

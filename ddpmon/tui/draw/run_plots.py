@@ -157,7 +157,7 @@ def _worst(picture: ViewState) -> Iterator[Curve]:
         return
     newest = timeline.late_pct[np.isfinite(timeline.late_pct)][-1]
     step = timeline.step.astype(np.float64)
-    name, now = "latest rank of each step, %", picture.look.clean(share_words(float(newest)))
+    name, now = "most late rank of each step, %", picture.look.clean(share_words(float(newest)))
     curve = Curve(name, now, step, timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100)
     yield from _completed(picture, curve, findings=picture.snapshot.findings)
 

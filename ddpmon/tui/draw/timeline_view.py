@@ -164,7 +164,7 @@ def _tracks(timeline: Timeline, at: int, findings: Sequence[Finding]) -> list[Tr
     bandwidth = timeline.busbw_gb_s[: at + 1][np.isfinite(timeline.busbw_gb_s[: at + 1])]  # none of the future
     bus = f"bus {figure(float(bandwidth[-1]))} GB/s" if bandwidth.size else ""
     return [
-        Track("latest rank", timeline.late_pct, "%", f"rank {rank}" if is_late else "", is_lateness=True),
+        Track("most late", timeline.late_pct, "%", f"rank {rank}" if is_late else "", is_lateness=True),
         Track("step", timeline.step_ms, "ms"),
         Track("all-reduce", timeline.allreduce_ms, "ms", bus, rate=rate_words(one_step_in(timeline.allreduce_ms))),
         Track("loss", timeline.loss, ""),
@@ -210,7 +210,7 @@ def _row(
 def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) -> list[tuple[str, Style]]:
     """The name, the value, and below them what lies beyond the axis, in how many steps it is measured, and the remark.
 
-    In few lines `rank 417 late` takes the place of `latest rank`, and what lies beyond joins the name.
+    In few lines `rank 417 late` takes the place of `most late`, and what lies beyond joins the name.
     """
     name, remarks = track.name, [each for each in (beyond, track.rate, track.remark) if each]
     if rows < 3 and track.is_lateness and track.remark:

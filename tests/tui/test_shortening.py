@@ -155,7 +155,7 @@ def test_a_hang_keeps_who_waits_in_80_columns() -> None:
     lines = text_of(verdict_lines(ViewState(replace(made, findings=(hang,)), COLOUR), 80))
     assert " ".join(" ".join(lines).split()) == f"HANG {here}{waiting}"
     costly = replace(hang, cost_pct=100.0, evidence={"seconds": 3600.0, "waiting": 63})
-    assert brief_sentence(costly, made) == f"{here}{waiting}. 63 rank-h lost so far."
+    assert brief_sentence(costly, made) == f"{here}{waiting}. 64 rank-h lost so far."
     long = replace(hang, summary=" ".join(["a-long-word"] * 30), brief="")
     assert re.search(
         r" a-long-word …$", text_of(verdict_lines(ViewState(replace(made, findings=(long,)), COLOUR), 80))[1].rstrip()

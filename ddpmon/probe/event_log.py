@@ -175,13 +175,10 @@ class EventLog:
         return self._accounted_ns + self._per_step_ns * (self.last_step + 1 - self._accounted_steps)
 
     def charge(self, job: Callable[..., Any], *args: Any) -> Any:
-        """Run what is not done every step: its time is accounted, its exceptions stay here."""
+        """Run what is not done in every step: its time is accounted, its exceptions stay here."""
         began = perf_counter_ns()
         try:
-            return job(*args)
-        except Exception as error:
-            self.on_error(error)
-            return None
+            return self._run(job, args)
         finally:
             self._accounted_ns += perf_counter_ns() - began
 
@@ -190,15 +187,20 @@ class EventLog:
 
         The training thread and those that run DDP's communication hooks call this.
         """
-        began = perf_counter_ns() if self.sampling else 0
+        if not self.sampling:
+            return self._run(job, args)
+        began = perf_counter_ns()
+        try:
+            return self._run(job, args)
+        finally:
+            self.spend(kind, began)
+
+    def _run(self, job: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         try:
             return job(*args)
         except Exception as error:
             self.on_error(error)
             return None
-        finally:
-            if began:
-                self.spend(kind, began)
 
     def spend(self, kind: str, began: int) -> None:
         """A hook of this kind ends in a sampled step; it began at `began`, in nanoseconds of the host's clock.

@@ -128,9 +128,10 @@ def _waited_for(findings: Sequence[Finding]) -> tuple[int, ...]:
 
 def _throughput_ranks(run: Run, left: int) -> int | None:
     """How many ranks the throughput is of, where others are at other steps; once nobody is `left`, those that were."""
-    if not run.out_of_step().any():
+    away = run.out_of_step()
+    if not away.any():
         return None
-    return left if left > 0 else round(run.rank_count * run.share_counted())
+    return left if left > 0 else int((~away).sum())
 
 
 def _busbw(run: Run) -> float:

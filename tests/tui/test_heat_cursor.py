@@ -93,7 +93,7 @@ def test_the_cursor_stays_on_its_step_while_steps_come(wide: int, steps: int) ->
         found = cell(from_step(made, max(first, 0), steps), Cursor(3, 330), wide)
         assert (found.rank, found.step, found.value) == (3, 330, 100.0), first
     found = cell(from_step(made, 331, steps), Cursor(3, 330), wide)
-    assert (found.column, found.is_newest) == (0, False), "it has gone out at the left"
+    assert (found.column, found.is_newest) == (0, False), "its step is no longer shown"
     found = cell(from_step(made, 0, 300), Cursor(3, 330), wide)
     assert found.is_newest, "in the past before it"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -260,12 +261,15 @@ def test_without_a_command_the_help_is_printed(ddpmon: Ddpmon) -> None:
 
 
 def in_a_terminal(*arguments: str, keys: bytes = b"") -> Done:
-    """Run with a terminal on stdin and stdout, on which `keys` have been pressed."""
+    """Run with a terminal on stdin and stdout, on which `keys` have been pressed and that takes all that is drawn."""
     ours, theirs = os.openpty()
     os.write(ours, keys)
-    try:
-        command = [sys.executable, "-m", "ddpmon.cli", *arguments]
-        return subprocess.run(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True, check=False)
-    finally:
-        os.close(ours)
-        os.close(theirs)
+    command = [sys.executable, "-m", "ddpmon.cli", *arguments]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    with contextlib.suppress(OSError):  # no process has the terminal any more
+        while os.read(ours, 1 << 16):
+            pass
+    os.close(ours)
+    _, stderr = process.communicate()
+    return Done(command, process.returncode, "", stderr)

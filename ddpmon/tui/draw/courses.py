@@ -10,6 +10,7 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.diagnose.kinds import KindName
+from ddpmon.report.last_word import still_words
 from ddpmon.report.peers import RHYTHM, Comparison, Row, ShownLateness, compare, now_and_then_words
 from ddpmon.report.verdicts import firing, is_restart, until_words
 from ddpmon.schema import PHASES
@@ -118,7 +119,8 @@ class RankPlots:
         is_bound: what is marked began at that step or before.
         zoom: how many steps are shown, 0 for all on record.
         record: the steps that the plots of the run are over.
-        until: `up to step 59` while no further step finishes, for the titles of what is known of finished steps only.
+        until, still: `up to step 59` and `no step for 29 s` while no further step finishes, for the plots of what is
+            known of finished steps only.
     """
 
     detail: RankDetail
@@ -130,6 +132,7 @@ class RankPlots:
     zoom: int = 0
     record: Span | None = None
     until: str = ""
+    still: str = ""
 
     def plot(self, metric: Metric, width: int, height: int, whose: str = "") -> list[Line]:
         """Title with the value of now, the line over the band of the others, and the axis of steps with the onset."""
@@ -142,9 +145,9 @@ class RankPlots:
             return fit_all([title(name, now, width, self.look), nothing], width, height)
         onsets = () if self.since is None else (self.since,)
         span = shared_axis(span, self.record)
-        until = self.until if metric.key in OF_STEPS else ""
+        until, still = (self.until, self.still) if metric.key in OF_STEPS else ("", "")
         curve = replace(_curve(course, metric, span), name=name, remark=now, onsets=onsets, sign=self.sign)
-        curve = replace(curve, span_words=until, is_bound=self.is_bound)
+        curve = replace(curve, span_words=until, still=still, is_bound=self.is_bound)
         return plot_lines(zoomed_curve(curve, self.zoom), width, height, self.look)
 
     def beside(
@@ -210,7 +213,8 @@ def rank_plots(
     figures = _figures(picture.snapshot, detail.rank, rows, found, look)
     steps = detail.courses["work"].step
     until = until_words(picture.snapshot, int(steps[-1])) if len(steps) else ""
-    return RankPlots(detail, look, figures, since, sign, is_bound, picture.zoom, record_span(picture.snapshot), until)
+    record, still = record_span(picture.snapshot), still_words(picture.snapshot)
+    return RankPlots(detail, look, figures, since, sign, is_bound, picture.zoom, record, until, still)
 
 
 def _figures(

@@ -40,6 +40,7 @@ class Curve:
         high: upper edge of the band, or None.
         span: the first and last step of the axis; the points' own when None.
         span_words: which part of all steps on record it is, for the title where there is room; empty for all of them.
+        still: `no step for 29 s` of a run that stands still: for the title, and the end of the plot is marked.
         floor: the axis reaches down to this at least.
         ceiling: the axis reaches up to this at least.
         onsets: steps that are marked on the axis. sign: of them, with its style; None for that of a warning.
@@ -59,6 +60,7 @@ class Curve:
     high: Floats | None = None
     span: Span | None = None
     span_words: str = ""
+    still: str = ""
     floor: float | None = None
     ceiling: float | None = None
     onsets: tuple[int, ...] = ()
@@ -93,17 +95,28 @@ def _plotted(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
     lines = [_title(curve, scale, columns * _fine(look), width, look)]
     if rows < 1 or columns < 2 or span is None or scale is None:
         return fit_all([*lines, [Segment(f"{look.unknown:>5}", look.dim)]], width, height)
-    lines += _said_of_ends(body(curve, columns, rows, scale, span, look), curve, span, columns, look)
+    lines += at_end(
+        _said_of_ends(body(curve, columns, rows, scale, span, look), curve, span, columns, look), curve, look
+    )
     if rows < height - 1:
         lines.append([Segment(" " * GUTTER, look.text), *_axis(curve, span, columns, look)])
     return fit_all(lines, width, height)
 
 
+def at_end(rows: list[Line], curve: Curve, look: Look) -> list[Line]:
+    """The plot with the sign of a standstill in its free column, from top to bottom, if it ends in one."""
+    return [[*row, Segment(look.glyphs.stalled, look.broken)] for row in rows] if curve.still else rows
+
+
 def _title(curve: Curve, scale: Scale | None, dots: int, width: int, look: Look) -> Line:
-    """The name, what lies beyond the axis, which part of the steps it is, how they share columns, and the remark."""
+    """The name, what lies beyond the axis, which part of the steps it is and how it ends, and the remark.
+
+    It also says how the steps share columns.
+    """
     beyond = "" if scale is None else said_beyond(curve, scale)[0]
     name = with_span(curve.name, beyond, curve.remark, width)
     name = with_span(name, curve.span_words, curve.remark, width)
+    name = with_span(name, curve.still, curve.remark, width)
     return title(with_span(name, _shared_words(curve, dots, look), curve.remark, width), curve.remark, width, look)
 
 

@@ -11,6 +11,7 @@ from rich.segment import Segment
 from ddpmon.format import figure, known, loss_words, time_of_day
 from ddpmon.report.base_step import share_words
 from ddpmon.report.job_progress import part_of_ranks
+from ddpmon.report.last_word import still_words
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import about_ranks, figures_now, late_ranks, onsets, until_words
@@ -235,7 +236,8 @@ def _completed(picture: ViewState, *curves: Curve, findings: Sequence[Finding]) 
     record, began = record_span(snapshot), tuple(onsets(findings))
     shown = [zoomed_curve(_on_shared_axis(curve, record), picture.zoom) for curve in curves]
     times = _times(snapshot, shown[0].step)
-    return [replace(curve, onsets=began, times=times, is_filled=True) for curve in shown]
+    still = still_words(snapshot)
+    return [replace(curve, onsets=began, times=times, is_filled=True, still=still) for curve in shown]
 
 
 def _on_shared_axis(curve: Curve, record: Span | None) -> Curve:

@@ -293,7 +293,7 @@ class Overview(BaseScreen):
         """Those of GPUs only where ranks have any."""
         ranks = self.picture.snapshot.ranks
         bare = ranks is None or not any(ranks.gpu)
-        return [name for name in METRICS if not (bare and name in ("gpu", "power", "clock"))]
+        return [name for name in METRICS if not (bare and name in ("gpu", "power", "clock", "memory"))]
 
     @property
     def metrics(self) -> Sequence[tuple[str, str]]:

@@ -157,7 +157,9 @@ class Ranks:
         return found
 
 
-Metric = Literal["lateness", "work", "wait", "input", "allreduce", "gpu", "power", "clock", "loss"]
+Metric = Literal[
+    "lateness", "work", "wait", "input", "allreduce", "gpu", "power", "clock", "memory", "resident", "loss"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,8 @@ class Heat:
 
     Attributes:
         step: [W] the step numbers, ascending and contiguous.
-        values: [world size, W] of the metric in its unit: ms; of "gpu" %, of "power" W, of "clock" MHz, of "loss" none.
+        values: [world size, W] of the metric in its unit: ms; of "gpu" %, of "power" W, of "clock" MHz, of "memory" and
+            "resident" GiB, of "loss" none.
         base_ms: [W] what each step takes if no rank is late: the median work and the shortest wait.
         metric: which.
         typical: where this is a part of a larger one, the median of all values there; NaN otherwise.

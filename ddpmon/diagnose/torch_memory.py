@@ -26,6 +26,7 @@ class GpuMemoryGrowthMeasures(Measures, frozen=True):
         window_s: seconds.
         allocated_bytes: what its tensors occupy, None where unknown.
         left_s: in how many seconds its GPU is full at this pace, None where its size is unknown.
+        peak_bytes: the most that its tensors have occupied within a step since the start, None where unknown.
     """
 
     rank: int
@@ -34,6 +35,7 @@ class GpuMemoryGrowthMeasures(Measures, frozen=True):
     window_s: float
     allocated_bytes: int | None
     left_s: float | None
+    peak_bytes: int | None = None
 
 
 class GpuMemoryUnevenMeasures(Measures, frozen=True):
@@ -75,12 +77,13 @@ def find_gpu_memory_growth(tick: Tick, _said: Sequence[Alert]) -> list[Alert]:
 
 
 def _growth(run: Run, rank: int, growth: float) -> GpuMemoryGrowthMeasures:
-    allocated, gpu = run.latest.column("gpu_allocated")[rank], run.gpu_of(rank)
+    allocated, peak = (run.latest.column(name)[rank] for name in ("gpu_allocated", "gpu_peak"))
+    gpu = run.gpu_of(rank)
     total = None if gpu is None else gpu.memory_total
     window = TORCH_MEMORY.growth_window_s
     left = None if total is None or np.isnan(allocated) else max(0.0, total - float(allocated)) * window / growth
-    held = None if np.isnan(allocated) else int(allocated)
-    return GpuMemoryGrowthMeasures(rank, run.latest.host[rank], int(growth), window, held, left)
+    held, most = (None if np.isnan(each) else int(each) for each in (allocated, peak))
+    return GpuMemoryGrowthMeasures(rank, run.latest.host[rank], int(growth), window, held, left, most)
 
 
 def _urgency(left_s: float | None) -> Severity:

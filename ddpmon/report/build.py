@@ -33,7 +33,14 @@ from ddpmon.snapshot import (
     Series,
 )
 
-_RESOURCES = {"gpu": "gpu_utilization_pct", "power": "gpu_power_w", "clock": "gpu_clock_mhz"}
+# What the heat-map shows of the machines, and how many of the units that it is read in make one that is shown.
+_RESOURCES = {
+    "gpu": ("gpu_utilization_pct", 1),
+    "power": ("gpu_power_w", 1),
+    "clock": ("gpu_clock_mhz", 1),
+    "memory": ("gpu_allocated", 1 << 30),
+    "resident": ("rss_bytes", 1 << 30),
+}
 
 
 def build_run(run: Run, ages: Floats, lost: Ints, source: str, *, ended: RunState | None) -> RunView:
@@ -243,7 +250,8 @@ def build_heat(
         return lateness, None
     shown = (newest.lateness if newest.column is None else newest.column)[:, first:last]
     if metric in _RESOURCES:
-        shown = run.resources.over(_RESOURCES[metric], steps)
+        name, unit = _RESOURCES[metric]
+        shown = run.resources.over(name, steps) / np.float32(unit)
         shown[run.out_of_step()] = np.nan
     return lateness, Heat(steps, _known_until(end - first, shown), base, metric)
 

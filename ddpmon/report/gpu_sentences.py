@@ -180,15 +180,31 @@ def _link(m: PcieMeasures, alert: Alert) -> Words:
 def _growth(m: GpuMemoryGrowthMeasures, alert: Alert) -> Words:
     whose = f"rank {m.rank} ({clean(m.host, 60)})"
     others = f"; so do those of {format_ranks(alert.ranks[1:])}" if alert.ranks[1:] else ""
-    full = "" if m.left_s is None else f", so its GPU is full within {age(m.left_s)}"
+    full = "" if m.left_s is None else f", so its GPU is full within {age(m.left_s)}{_at_peak(m, m.left_s)}"
     return Words(
         f"the tensors of {whose} have grown by {size(m.growth_bytes)} in {m.window_s / 60:.0f} min{full}{others}",
         advice="find out what the script keeps from step to step: losses without .item() or .detach(), lists of "
         "outputs, caches; torch.cuda.memory._record_memory_history shows who allocated it",
         evidence=_known(
-            growth_bytes=m.growth_bytes, over_s=m.window_s, allocated_bytes=m.allocated_bytes, left_s=m.left_s
+            growth_bytes=m.growth_bytes,
+            over_s=m.window_s,
+            allocated_bytes=m.allocated_bytes,
+            left_s=m.left_s,
+            peak_bytes=m.peak_bytes,
         ),
     )
+
+
+def _at_peak(m: GpuMemoryGrowthMeasures, left_s: float) -> str:
+    """`, or within 3 h if its peak of 58.0 GiB comes again`; empty where that is no sooner, or nothing is known of it.
+
+    What a step needs beyond what is kept fills the GPU sooner. The peak may also be of one step alone, such as a load.
+    """
+    if m.peak_bytes is None or m.allocated_bytes is None:
+        return ""
+    sooner = max(left_s - (m.peak_bytes - m.allocated_bytes) * m.window_s / m.growth_bytes, 0.0)
+    said = age(sooner)
+    return f", or within {said} if its peak of {size(m.peak_bytes)} comes again" if said != age(left_s) else ""
 
 
 def _uneven(m: GpuMemoryUnevenMeasures, alert: Alert) -> Words:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddpmon.format import age
 from ddpmon.report.verdicts import firing, is_past, is_standing_still, stops_job
 from ddpmon.run.model import SILENT_S
 from ddpmon.snapshot import Snapshot
@@ -46,3 +47,9 @@ def last_step_s(snapshot: Snapshot) -> float | None:
     told = (each.evidence.get("seconds") for each in firing(snapshot.findings) if stops_job(each))
     known = (float(each) for each in told if isinstance(each, float | int))
     return next((each for each in known if abs(each - own) < _FRAMES_S), own)
+
+
+def still_words(snapshot: Snapshot) -> str:
+    """`no step for 29 s` while the run stands still; empty otherwise, and once nothing of it goes on."""
+    seconds = last_step_s(snapshot) if is_standing_still(snapshot) and not is_past(snapshot) else None
+    return "" if seconds is None else f"no step for {age(seconds)}"

@@ -228,6 +228,11 @@ def state_words(state: str, phase: str, *, past: bool = False) -> str:
     return f"{'waiting' if (state, phase) == ('running', 'exposed') else state} {phase_words(phase)}"
 
 
+def phase_name(phase: str) -> str:
+    """What the screen calls where a rank is: `all-reduce` of one whose gradients are all ready, else as it says."""
+    return {"exposed": "all-reduce"}.get(phase, phase)
+
+
 def phase_words(phase: str) -> str:
     """Where a rank is: `in backward`, `in the all-reduce`, `between phases`."""
-    return {"exposed": "in the all-reduce", "other": "between phases"}.get(phase, f"in {phase}")
+    return {"exposed": f"in the {phase_name(phase)}", "other": "between phases"}.get(phase, f"in {phase}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.judge import Judge
@@ -59,6 +60,15 @@ def test_tensors_that_grow_are_named_with_the_time_that_is_left() -> None:
     assert alert.measures == GpuMemoryGrowthMeasures(2, "node0", 300 * MB, 300.0, 20 * GB, left)
     (alert,) = judge(still, grown(40 * GB), total=80 * GB)
     assert alert.severity == "critical"
+
+
+def test_the_peak_of_a_rank_that_grows_is_told_and_moves_no_verdict() -> None:
+    """The time counts from what is kept from step to step; a step needs more than that, so the GPU is full sooner."""
+    (calm,) = judge(grown(100 * MB, 60 * GB), total=80 * GB)
+    (high,) = judge(ProcessFigures(gpu_growth=100 * MB, gpu_allocated=60 * GB, gpu_peak=79 * GB), total=80 * GB)
+    assert isinstance(calm.measures, GpuMemoryGrowthMeasures)
+    assert high.measures == replace(calm.measures, peak_bytes=79 * GB)
+    assert high.severity == calm.severity
 
 
 def test_growth_on_a_gpu_of_unknown_size() -> None:

@@ -219,6 +219,21 @@ MEMORY = [
         "",
     ),
     (
+        "growth below a peak",
+        contention("gpu_memory_growth", replace(GROWTH, peak_bytes=32 * GB), (2, 5)),
+        "the tensors of rank 2 (node0) have grown by 300 MiB in 5 min, so its GPU is full within 17 h, or within 14 h "
+        "if its peak of 32.0 GiB comes again; so do those of rank 5",
+        KEEPS,
+        "",
+    ),
+    (
+        "growth above a peak",
+        contention("gpu_memory_growth", replace(GROWTH, peak_bytes=20 * GB)),
+        "the tensors of rank 2 (node0) have grown by 300 MiB in 5 min, so its GPU is full within 17 h",
+        KEEPS,
+        "",
+    ),
+    (
         "growth on a GPU of unknown size",
         contention("gpu_memory_growth", replace(GROWTH, allocated_bytes=None, left_s=None)),
         "the tensors of rank 2 (node0) have grown by 300 MiB in 5 min",
@@ -280,6 +295,10 @@ EVIDENCE: list[tuple[Measures, list[tuple[str, float | int | str]]]] = [
     (NARROW, [("width", 4), ("width_max", 16), ("generation", 5), ("generation_max", 5)]),
     (PcieMeasures("generation", None, None, 1, 5), [("generation", 1), ("generation_max", 5)]),
     (GROWTH, [("growth_bytes", 300 << 20), ("over_s", 300.0), ("allocated_bytes", 20 * GB), ("left_s", 61440.0)]),
+    (
+        replace(GROWTH, peak_bytes=32 * GB, allocated_bytes=None, left_s=None),
+        [("growth_bytes", 300 << 20), ("over_s", 300.0), ("peak_bytes", 32 * GB)],
+    ),
     (UNEVEN, [("peak_bytes", 27 * GB), ("others_bytes", 21 * GB), ("retries", 0)]),
 ]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.judge import Judge
-from ddpmon.machine import GpuFigures
+from ddpmon.machine import GpuFigures, ProcessFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
 from ddpmon.report.build import build_heat, build_ranks, column_of, lateness_as_found
 from ddpmon.report.build_timeline import build_timeline
@@ -31,7 +31,7 @@ from ddpmon.tui.draw.run_plots import lateness_plot
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from ddpmon.watcher.picture import Moment, take_picture
-from tests.made_frames import MadeJob, healthy_phases, noisy, rank_frame, run_info
+from tests.made_frames import MadeJob, columns, healthy_phases, noisy, rank_frame, run_info
 from tests.tui.made_runs import HANG, STALL, Made, snapshot
 from tests.tui.test_drawing import text_of
 
@@ -187,6 +187,21 @@ def test_the_heat_map_carries_the_metric_that_is_asked_for(metric: Metric, shown
     np.testing.assert_array_equal(chosen.values, run.rings.take(metric, chosen.step))
     assert shown is None or chosen.values[1, -1] > 0
     assert heat_of(run)[1] is None
+
+
+def test_the_heat_map_carries_the_memory_of_each_rank_in_gib() -> None:
+    """Of a leak the map had nothing to show: what was read each second was drawn in the detail of a rank alone."""
+    run = Run(run_info(2))
+    for step in range(5):
+        for rank in range(2):
+            used = ProcessFigures(gpu_allocated=(10 + rank * step) << 30, rss_bytes=3 << 30)
+            told = columns([step], {"duration": [100.0]})
+            run.add_rank(rank_frame(rank, step, told, process=used), float(step))
+    memory, resident = (heat_of(run, metric)[1] for metric in ("memory", "resident"))
+    assert memory is not None
+    assert memory.values.tolist() == [[10.0] * 5, [10.0, 11.0, 12.0, 13.0, 14.0]]
+    assert resident is not None
+    assert resident.values.tolist() == [[3.0] * 5] * 2
 
 
 @pytest.mark.parametrize("metric", ["lateness", "work", "gpu"])

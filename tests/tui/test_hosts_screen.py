@@ -131,6 +131,27 @@ def test_a_click_on_the_row_of_a_gpu_below_the_list_chooses_its_rank_and_a_doubl
     watch(Fixed(MANY), act, (160, 60))
 
 
+def test_the_chosen_rank_is_in_sight_below_the_list_of_hosts() -> None:
+    """At 80x24 the GPUs of a host with 16 end below the last line, and nothing scrolled to the chosen rank's."""
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("3 hosts")
+        watched.app.links.choose(30)
+        await watched.press("3")
+        await watched.until_shown("─ node1 · ranks 16-31")
+        await watched.until(lambda: gpus(watched)[:2] == [14, 0])
+        watched.app.links.choose(17)
+        watched.app.redraw()
+        await watched.until(lambda: gpus(watched)[:2] == [0, 1])
+
+    def gpus(watched: Watched) -> list[int]:
+        lines = watched.text().split("\n")
+        rows = lines[next(at for at, line in enumerate(lines) if "gpu  rank" in line) + 1 :]
+        return [int(line[:6]) for line in rows if line[:6].strip().isdigit()]
+
+    watch(Fixed(snapshot(Made(ranks=32, per_node=16, gpu=True))), act, (80, 24))
+
+
 def test_a_double_click_on_the_process_of_a_rank_opens_the_rank_and_one_beside_it_does_not() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("3 hosts")

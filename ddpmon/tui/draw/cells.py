@@ -28,7 +28,7 @@ QUARTERS = np.array(
     dtype="<u4",
 )
 Kinds = NDArray[np.uint8]
-GROUND, BAND, LINE = 0, 1, 2  # what a cell shows
+GROUND, BAND, LINE, LIMIT = 0, 1, 2, 3  # what a cell shows
 Cells = list[tuple[str, Kinds]]  # of each row its characters, and what each of them shows
 
 

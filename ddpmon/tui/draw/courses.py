@@ -10,8 +10,11 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.diagnose.kinds import KindName
+from ddpmon.format import figure
+from ddpmon.report.last_word import still_words
+from ddpmon.report.leak import Leak, leak_of
 from ddpmon.report.peers import RHYTHM, Comparison, Row, ShownLateness, compare, now_and_then_words
-from ddpmon.report.verdicts import firing, is_restart, until_words
+from ddpmon.report.verdicts import firing, is_restart, naming, until_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Course, Finding, Floats, Ints, RankDetail, Snapshot
 from ddpmon.tui.draw.header import finding_style
@@ -118,7 +121,9 @@ class RankPlots:
         is_bound: what is marked began at that step or before.
         zoom: how many steps are shown, 0 for all on record.
         record: the steps that the plots of the run are over.
-        until: `up to step 59` while no further step finishes, for the titles of what is known of finished steps only.
+        until, still: `up to step 59` and `no step for 29 s` while no further step finishes, for the plots of what is
+            known of finished steps only.
+        leak: the memory that a finding says to grow.
     """
 
     detail: RankDetail
@@ -130,22 +135,42 @@ class RankPlots:
     zoom: int = 0
     record: Span | None = None
     until: str = ""
+    still: str = ""
+    leak: Leak | None = None
 
     def plot(self, metric: Metric, width: int, height: int, whose: str = "") -> list[Line]:
         """Title with the value of now, the line over the band of the others, and the axis of steps with the onset."""
         name, ways = whose + _named(metric), map(self.look.clean, self.figures.get(metric.key, ()))
         now = next((words for words in ways if len(name) + len(words) + 6 <= width), "")
+        curve = self._curve_of(metric)
+        if curve is None:
+            nothing: Line = [Segment("  nothing of this on record", self.look.dim)]
+            return fit_all([title(name, now, width, self.look), nothing], width, height)
+        return plot_lines(replace(curve, name=name, remark=now), width, height, self.look)
+
+    def leak_curve(self) -> Curve | None:
+        """The memory that grows, named with its rank for a panel of a run; None without any on record."""
+        metric = next((each for each in METRICS if self.leak is not None and each.key == self.leak.key), None)
+        curve = None if metric is None else self._curve_of(metric)
+        if metric is None or curve is None:
+            return None
+        now = self.look.clean(self.figures.get(metric.key, ("",))[-1])
+        return replace(curve, name=f"rank {self.detail.rank}: {_named(metric)}", remark=now)
+
+    def _curve_of(self, metric: Metric) -> Curve | None:
+        """The course without a title over the steps that the reader has zoomed in on; None if there is none."""
         course = self.detail.courses[metric.key]
         span = span_of(self.detail, course)
         if span is None:
-            nothing: Line = [Segment("  nothing of this on record", self.look.dim)]
-            return fit_all([title(name, now, width, self.look), nothing], width, height)
+            return None
         onsets = () if self.since is None else (self.since,)
-        span = shared_axis(span, self.record)
-        until = self.until if metric.key in OF_STEPS else ""
-        curve = replace(_curve(course, metric, span), name=name, remark=now, onsets=onsets, sign=self.sign)
-        curve = replace(curve, span_words=until, is_bound=self.is_bound)
-        return plot_lines(zoomed_curve(curve, self.zoom), width, height, self.look)
+        until, still = (self.until, self.still) if metric.key in OF_STEPS else ("", "")
+        curve = _curve(course, metric, shared_axis(span, self.record))
+        curve = replace(curve, onsets=onsets, sign=self.sign, is_bound=self.is_bound, span_words=until, still=still)
+        if self.leak is not None and metric.key == self.leak.key:
+            full = self.leak.full_bytes
+            curve = replace(curve, limit=None if full is None else full * metric.factor, span_words=self.leak.words)
+        return zoomed_curve(curve, self.zoom)
 
     def beside(
         self, first: Metric, width: int, height: int, blamed: str | None, stacked: int
@@ -210,7 +235,24 @@ def rank_plots(
     figures = _figures(picture.snapshot, detail.rank, rows, found, look)
     steps = detail.courses["work"].step
     until = until_words(picture.snapshot, int(steps[-1])) if len(steps) else ""
-    return RankPlots(detail, look, figures, since, sign, is_bound, picture.zoom, record_span(picture.snapshot), until)
+    record, still, leak = record_span(picture.snapshot), still_words(picture.snapshot), leak_of(found, detail.rank)
+    if leak is not None and leak.full_bytes is not None:
+        factor = next(each.factor for each in METRICS if each.key == leak.key)
+        figures = {**figures, leak.key: _with_limit(figures.get(leak.key, ()), figure(leak.full_bytes * factor))}
+    return RankPlots(detail, look, figures, since, sign, is_bound, picture.zoom, record, until, still, leak)
+
+
+def leak_curve(picture: ViewState, rank: int) -> Curve | None:
+    """The memory of a rank that its worst finding says to grow; None where that is another, or nothing is read yet."""
+    ranks, detail = picture.snapshot.ranks, picture.snapshot.detail
+    if ranks is None or detail is None or detail.rank != rank or not 0 <= rank < len(ranks):
+        return None
+    return rank_plots(picture, detail, naming(picture.snapshot.findings, rank, ranks.host[rank])).leak_curve()
+
+
+def _with_limit(ways: Sequence[str], limit: str) -> tuple[str, ...]:
+    """`45.9 of 80.0, others 44.0` of `45.9, others 44.0`."""
+    return tuple(f"{own} of {limit}{comma}{rest}" for own, comma, rest in (way.partition(",") for way in ways))
 
 
 def _figures(

@@ -75,8 +75,11 @@ METRICS: dict[Metric, Shown] = {
     "gpu": Shown("GPU utilisation", "%", "below the others", _below_others, rises=False),
     "power": Shown("GPU power", "W", "below the others", _below_others, rises=False),
     "clock": Shown("GPU clock", "MHz", "below the others", _below_others, rises=False),
+    "memory": Shown("torch memory", "GiB", "above typical", _above_typical),
+    "resident": Shown("resident memory", "GiB", "above typical", _above_typical),
     "loss": Shown("loss", "", "off the others", _off_others, rises=False),
 }
+OF_TYPICAL = {name for name, shown in METRICS.items() if shown.percent is _above_typical}  # for which `typical` counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from ddpmon.format import known
 from ddpmon.run.medians import median
 from ddpmon.snapshot import Heat, Ints
 from ddpmon.tui.draw.bands import FRAME, Bands, bands_of, named_ranks, naming_worth
-from ddpmon.tui.draw.grid import METRICS, MISSING, Grid, levels_of, quantise
+from ddpmon.tui.draw.grid import METRICS, MISSING, OF_TYPICAL, Grid, levels_of, quantise
 from ddpmon.tui.view_state import ViewState
 
 
@@ -162,7 +162,7 @@ def shown_heat(picture: ViewState) -> Heat | None:
 
 
 def _part(heat: Heat, steps: slice) -> Heat:
-    """The metric at some of its steps; the typical work is that of all of them, found once."""
-    typical = median(heat.values) if heat.metric == "work" and not known(heat.typical) else heat.typical
+    """The metric at some of its steps; what is typical is so of all of them, and found once."""
+    typical = median(heat.values) if heat.metric in OF_TYPICAL and not known(heat.typical) else heat.typical
     values, base_ms = heat.values[:, steps], heat.base_ms[steps]
     return replace(heat, step=heat.step[steps], values=values, base_ms=base_ms, typical=float(typical))

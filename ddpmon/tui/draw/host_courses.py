@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ddpmon.report.leak import leak_of
 from ddpmon.report.verdicts import marked_ranks
 from ddpmon.snapshot import NodeView, RankDetail, Snapshot
 from ddpmon.tui.draw.courses import LEAST_ROWS, Metric, plottable, rank_plots, reading_line
@@ -14,7 +15,7 @@ from ddpmon.tui.draw.panel import title
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState, fills_room
 
-MACHINE = (  # the order in which they are plotted: the machine first
+MACHINE = (  # the order in which they are plotted: a memory that grows, then the machine
     "gpu_power_w", "cpu_pct", "lateness", "gpu_clock_mhz", "runqueue_pct", "work", "gpu_utilization_pct", "rss_bytes",
     "gpu_allocated", "wait",
 )  # fmt: skip
@@ -51,7 +52,8 @@ def host_courses(picture: ViewState, number: int, width: int, height: int) -> li
         wanted = plotted_rank(snapshot, number)
         return lines if wanted is None else [*lines, reading_line(picture, wanted)]
     named = marked_ranks(snapshot.findings).get(detail.rank)
-    metrics = plottable(detail, MACHINE)
+    leak = None if named is None else leak_of([named], detail.rank)
+    metrics = plottable(detail, sorted(MACHINE, key=lambda key: leak is None or key != leak.key))
     lines.append(title(f"rank {detail.rank} and its machine", _shaded(snapshot, detail, metrics), width, look))
     drawn = rank_plots(picture, detail, [] if named is None else [named])
     return [*lines, *drawn.grid(metrics, width, height - len(lines))]

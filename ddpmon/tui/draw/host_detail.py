@@ -132,8 +132,10 @@ class HostPage(NamedTuple):
         return self.ranks.get(line, self.processes.get(line) if x < self.cells else None)
 
 
-def host_page(picture: ViewState, number: int, width: int, *, named_first: bool = False) -> HostPage:
-    """All of one host; with `named_first` those of its GPUs come first that a warning names a rank on."""
+def host_page(
+    picture: ViewState, number: int, width: int, *, named_first: bool = False, first: int | None = None
+) -> HostPage:
+    """All of one host: first the GPU of the rank `first`, then with `named_first` those of ranks with a warning."""
     snapshot, look = picture.snapshot, picture.look
     node = next((node for node in snapshot.nodes if node.node == number), None)
     if node is None:
@@ -141,12 +143,13 @@ def host_page(picture: ViewState, number: int, width: int, *, named_first: bool 
     marked = marked_ranks(snapshot.findings, "warning")
     states, ours = gpu_states(snapshot.ranks, node), ours_of(snapshot.ranks, node)
     states = sorted(states, key=lambda state: marked.keys().isdisjoint(state.ranks)) if named_first else states
+    states = sorted(states, key=lambda state: first not in state.ranks)
     lines = [_identity(snapshot, node, width, look), *sentences(picture, node, width)]
     values = _figures(node, width, look)
     listed, links = _ranks(snapshot, node, states, len(lines) + len(values), width, look)
-    first = len(lines) + len(values) + len(listed)
+    above = len(lines) + len(values) + len(listed)
     below, cells = _below(node, states, ours, about_host(snapshot.findings, node), width, look)
-    processes = {first + line: rank for line, rank in gpu_process_ranks(states, ours).items()}
+    processes = {above + line: rank for line, rank in gpu_process_ranks(states, ours).items()}
     values += [*listed, *below]
     lines += dimmed(values, look) if is_past(snapshot) else values
     more = Segment(look.glyphs.more, look.dim)

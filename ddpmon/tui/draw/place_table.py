@@ -7,6 +7,7 @@ from rich.segment import Segment
 from ddpmon.format import age, count, plural
 from ddpmon.report.rank_places import Place, is_hanging, places, rank_ranges
 from ddpmon.report.trace import shortened
+from ddpmon.report.wording import phase_name
 from ddpmon.tui.draw.detail import stall_lines
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.table import MARKED
@@ -98,7 +99,7 @@ def _headings(width: int, look: Look) -> Line:
 def _row(place: Place, here: bool, width: int, look: Look, chosen: tuple[int, ...]) -> Line:
     sign, style = (look.glyphs.stalled, look.dim) if place.is_waiting else (look.glyphs.lost, look.broken)
     name = left(rank_ranges(place.ranks), NAMED, look.glyphs.more)
-    phase = place.phase if place.state in ("running", "stalled") else place.state
+    phase = phase_name(place.phase) if place.state in ("running", "stalled") else place.state
     line = [
         Segment(look.glyphs.cursor if here else " ", look.strong),
         Segment(f"{sign} ", style),

@@ -13,7 +13,7 @@ from rich.segment import Segment
 from ddpmon.format import count, tick_labels
 from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.beyond import axis_end, beyond_words, with_signs
-from ddpmon.tui.draw.cells import BAND, GROUND, LINE, Cells, Kinds, dotted, in_ascii, with_samples
+from ddpmon.tui.draw.cells import BAND, GROUND, LIMIT, LINE, Cells, Kinds, dotted, in_ascii, with_samples
 from ddpmon.tui.draw.decimation import GAP, edge_in_columns, in_columns, one_a_column, steps_a_column
 from ddpmon.tui.draw.panel import StyledGlyph, axis, beginning, title
 from ddpmon.tui.draw.scale import LABEL, Scale, ticked
@@ -24,6 +24,7 @@ from ddpmon.tui.theme import Look
 GUTTER = 7
 AXIS_LEAST = 5  # lines of a plot from which on it has an axis
 _KEPT = 32  # plots, more than any view has: of thousands of ranks every other picture brings no new steps
+RISES_LEAST = 8  # the axis goes up to the limit where the course then still rises by an eighth of its height. Chosen
 TIMED_WIDE = 70  # columns from which on the axis has more than one time of day
 
 
@@ -40,6 +41,8 @@ class Curve:
         high: upper edge of the band, or None.
         span: the first and last step of the axis; the points' own when None.
         span_words: which part of all steps on record it is, for the title where there is room; empty for all of them.
+        still: `no step for 29 s` of a run that stands still: for the title, and the end of the plot is marked.
+        limit: what the value cannot exceed, such as the size of a memory: a line where the axis has room for it.
         floor: the axis reaches down to this at least.
         ceiling: the axis reaches up to this at least.
         onsets: steps that are marked on the axis. sign: of them, with its style; None for that of a warning.
@@ -59,6 +62,8 @@ class Curve:
     high: Floats | None = None
     span: Span | None = None
     span_words: str = ""
+    still: str = ""
+    limit: float | None = None
     floor: float | None = None
     ceiling: float | None = None
     onsets: tuple[int, ...] = ()
@@ -93,17 +98,28 @@ def _plotted(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
     lines = [_title(curve, scale, columns * _fine(look), width, look)]
     if rows < 1 or columns < 2 or span is None or scale is None:
         return fit_all([*lines, [Segment(f"{look.unknown:>5}", look.dim)]], width, height)
-    lines += _said_of_ends(body(curve, columns, rows, scale, span, look), curve, span, columns, look)
+    lines += at_end(
+        _said_of_ends(body(curve, columns, rows, scale, span, look), curve, span, columns, look), curve, look
+    )
     if rows < height - 1:
         lines.append([Segment(" " * GUTTER, look.text), *_axis(curve, span, columns, look)])
     return fit_all(lines, width, height)
 
 
+def at_end(rows: list[Line], curve: Curve, look: Look) -> list[Line]:
+    """The plot with the sign of a standstill in its free column, from top to bottom, if it ends in one."""
+    return [[*row, Segment(look.glyphs.stalled, look.broken)] for row in rows] if curve.still else rows
+
+
 def _title(curve: Curve, scale: Scale | None, dots: int, width: int, look: Look) -> Line:
-    """The name, what lies beyond the axis, which part of the steps it is, how they share columns, and the remark."""
+    """The name, what lies beyond the axis, which part of the steps it is and how it ends, and the remark.
+
+    It also says how the steps share columns.
+    """
     beyond = "" if scale is None else said_beyond(curve, scale)[0]
     name = with_span(curve.name, beyond, curve.remark, width)
     name = with_span(name, curve.span_words, curve.remark, width)
+    name = with_span(name, curve.still, curve.remark, width)
     return title(with_span(name, _shared_words(curve, dots, look), curve.remark, width), curve.remark, width, look)
 
 
@@ -197,6 +213,8 @@ def scale_of(curve: Curve, rows: int) -> Scale | None:
         low = min(low, curve.floor)
     if curve.ceiling is not None:
         high = max(high, curve.ceiling)
+    if curve.limit is not None and curve.limit - low <= RISES_LEAST * float(np.ptp(values)):
+        high = max(high, curve.limit)
     least = max(abs(high), abs(low)) * 0.1 or 1.0
     if high - low < least:
         middle = (high + low) / 2
@@ -229,9 +247,18 @@ def body(curve: Curve, columns: int, rows: int, scale: Scale, span: Span, look: 
     cells = _sampled(cells, curve, scale, span, look)
     labels, grid = _labels(scale, rows), look.glyphs.grid
     drawn = [(signs.replace(" ", grid) if row in labels else signs, kinds) for row, (signs, kinds) in enumerate(cells)]
+    if curve.limit is not None and scale.low <= curve.limit <= scale.high:
+        row = _row_of(curve.limit, scale, rows)
+        drawn[row] = _with_limit(*cells[row], look)
     lines = [_gutter(labels.get(row), look) + _styled(*each, look) for row, each in enumerate(drawn)]
     beyond = curve.step[_measured(curve) > scale.high] if curve.is_cut else np.zeros(0)
     return [with_signs(lines[0], beyond, span, GUTTER, columns, look), *lines[1:]] if beyond.size else lines
+
+
+def _with_limit(signs: str, kinds: Kinds, look: Look) -> tuple[str, Kinds]:
+    """A row with the line of a limit behind what is drawn in it."""
+    blank = np.array([sign == " " for sign in signs])
+    return signs.replace(" ", look.glyphs.rule), np.where(blank, LIMIT, kinds).astype(np.uint8)
 
 
 def _measured(curve: Curve) -> Floats:
@@ -261,9 +288,12 @@ def _labels(scale: Scale, rows: int) -> dict[int, str]:
     """Tick labels by row."""
     labels: dict[int, str] = {}
     for value, text in zip(scale.ticks, tick_labels(scale.ticks, LABEL), strict=True):
-        row = rows - 1 - round((value - scale.low) / (scale.high - scale.low) * (rows - 1))
-        labels.setdefault(row, text)
+        labels.setdefault(_row_of(value, scale, rows), text)
     return labels
+
+
+def _row_of(value: float, scale: Scale, rows: int) -> int:
+    return rows - 1 - round((value - scale.low) / (scale.high - scale.low) * (rows - 1))
 
 
 def _gutter(text: str | None, look: Look) -> Line:
@@ -274,5 +304,5 @@ def _gutter(text: str | None, look: Look) -> Line:
 def _styled(signs: str, kinds: Kinds, look: Look) -> Line:
     """Merge neighbours of one style; a blank has that of what stands before it."""
     starts = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), len(signs)]
-    styles = {GROUND: look.faint, BAND: look.band, LINE: look.line}
+    styles = {GROUND: look.faint, BAND: look.band, LINE: look.line, LIMIT: look.accent}
     return [Segment(signs[start:end], styles[int(kinds[start])]) for start, end in itertools.pairwise(starts)]

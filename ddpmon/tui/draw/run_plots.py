@@ -11,10 +11,12 @@ from rich.segment import Segment
 from ddpmon.format import figure, known, loss_words, time_of_day
 from ddpmon.report.base_step import share_words
 from ddpmon.report.job_progress import part_of_ranks
+from ddpmon.report.last_word import still_words
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import about_ranks, figures_now, late_ranks, onsets, until_words
 from ddpmon.snapshot import Finding, Floats, Heat, Series, Snapshot
+from ddpmon.tui.draw.courses import leak_curve
 from ddpmon.tui.draw.decimation import first_single, forward_fill, one_step_in, rate_words
 from ddpmon.tui.draw.panel import no_match, title
 from ddpmon.tui.draw.plot import Curve, plot_lines, zoomed_curve
@@ -44,7 +46,7 @@ def plots_stacked(picture: ViewState, rank: int, width: int, height: int, *, lat
         rest = plots_stacked(picture, rank, width, height - len(said), lateness=False)
         return fit_all([*said, *rest], width, height)
     curves = _curves(picture, rank, lateness=lateness)
-    if not lateness and rank >= 0 and _lateness(picture, rank) is None:
+    if not lateness and rank >= 0 and _of_rank(picture, rank) is None:
         other = _in_its_place(picture)
         curves = [curve for curve in curves if other is None or curve.name != other.name]
     if not curves:
@@ -163,10 +165,10 @@ def _worst(picture: ViewState) -> Iterator[Curve]:
 
 
 def lateness_plot(picture: ViewState, rank: int, width: int, height: int) -> list[Line]:
-    """The lateness of one rank alone; a `rank` of -1 stands for none, because the filter fits none."""
+    """The lateness of one rank, or its memory that grows; a `rank` of -1 stands for none, as the filter fits none."""
     if rank < 0:
         return fit_all(_no_rank(picture, width), width, height)
-    curve = _lateness(picture, rank)
+    curve = _of_rank(picture, rank)
     if curve is not None:
         return fit_all(plot_lines(curve, width, height, picture.look), width, height)
     look, name, why = picture.look, f"lateness of rank {rank}", _why_unknown(picture.snapshot)
@@ -204,7 +206,7 @@ def _why_unknown(snapshot: Snapshot) -> str:
 def _curves(picture: ViewState, rank: int, *, lateness: bool) -> list[Curve]:
     """The curves in order of worth."""
     series = picture.snapshot.series
-    late = _lateness(picture, rank) if lateness else None
+    late = _of_rank(picture, rank) if lateness else None
     rest = [] if series is None or not len(series.step) else _of_run(series, picture)
     rest = [curve for curve in rest if np.isfinite(curve.value).any()] or rest
     return [*([late] if late is not None else []), *rest]
@@ -235,7 +237,8 @@ def _completed(picture: ViewState, *curves: Curve, findings: Sequence[Finding]) 
     record, began = record_span(snapshot), tuple(onsets(findings))
     shown = [zoomed_curve(_on_shared_axis(curve, record), picture.zoom) for curve in curves]
     times = _times(snapshot, shown[0].step)
-    return [replace(curve, onsets=began, times=times, is_filled=True) for curve in shown]
+    still = still_words(snapshot)
+    return [replace(curve, onsets=began, times=times, is_filled=True, still=still) for curve in shown]
 
 
 def _on_shared_axis(curve: Curve, record: Span | None) -> Curve:
@@ -251,6 +254,11 @@ def _times(snapshot: Snapshot, steps: Floats) -> tuple[tuple[int, str], ...]:
     chosen = [int(steps[len(steps) * quarter // 4]) for quarter in (2, 1, 3)] if len(steps) >= TIMED_LEAST else []
     told = [(step, time_of_day(wall_of(snapshot, step))) for step in chosen]
     return tuple((step, text) for step, text in told if text)
+
+
+def _of_rank(picture: ViewState, rank: int) -> Curve | None:
+    """What is plotted of one rank: its memory where that is found to grow, else its lateness; None without either."""
+    return leak_curve(picture, rank) or _lateness(picture, rank)
 
 
 def _lateness(picture: ViewState, rank: int) -> Curve | None:

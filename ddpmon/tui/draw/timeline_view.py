@@ -11,7 +11,7 @@ from rich.style import Style
 
 from ddpmon.format import age, count, figure, loss_words, plural, time_of_day
 from ddpmon.report.base_step import share_words
-from ddpmon.report.last_word import last_step_s
+from ddpmon.report.last_word import last_step_s, still_words
 from ddpmon.report.run_about import is_simulated
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_past, is_standing_still, late_ranks, onsets
@@ -22,7 +22,7 @@ from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline, is_
 from ddpmon.tui.draw.decimation import forward_fill, one_step_in, rate_words
 from ddpmon.tui.draw.panel import axis, beginning, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
-from ddpmon.tui.draw.plot import GUTTER, Curve, body, said_beyond, scale_of
+from ddpmon.tui.draw.plot import GUTTER, Curve, at_end, body, said_beyond, scale_of
 from ddpmon.tui.draw.run_plots import NOTABLE
 from ddpmon.tui.draw.timeline_events import Marks, event_rows
 from ddpmon.tui.draw.zoom import Span, column_of, span_words, steps_in, timeline_span, with_span
@@ -88,8 +88,9 @@ def timeline_lines(picture: ViewState, width: int, height: int) -> list[Line]:
     words = span_words(span, (float(timeline.step[0]), float(timeline.step[-1])))
     when = look.clean(_moment(picture, int(timeline.step[told])))
     lines = [title(with_span("timeline", words, when, width), when, width, look)]
+    still = still_words(whole) if span[1] == timeline.step[-1] else ""
     for track in _tracks(timeline, told, shown.findings):
-        lines += _row(track, timeline, told, span, columns, rows, cursor, look)
+        lines += _row(track, timeline, told, span, columns, rows, cursor, still, look)
     left_side = [Segment(" " * (NAME + GUTTER))]
     lines += [[*left_side, *axis(marks, columns, look)] for marks in events]
     lines.append([*left_side, *_axis(whole, span, columns, look)])
@@ -179,6 +180,7 @@ def _row(
     columns: int,
     rows: int,
     cursor: int | None,
+    still: str,
     look: Look,
 ) -> list[Line]:
     """A name with the value at the moment, and the line."""
@@ -190,14 +192,14 @@ def _row(
     step, is_sampled = timeline.step[here].astype(np.float64), bool(track.rate)
     values, samples = (forward_fill(track.values), track.values[here]) if is_sampled else (track.values, None)
     curve = Curve(track.name, "", step, values[here], span=span, floor=floor, is_filled=True, samples=samples)
-    curve = replace(curve, is_cut=track.unit == "ms")
+    curve = replace(curve, is_cut=track.unit == "ms", still=still)
     scale = scale_of(curve, rows)
     beyond = "" if scale is None else said_beyond(curve, scale)[1]
     words = _row_words(track, number, f"{look.glyphs.up} {beyond}" if beyond else "", rows, look)
     plot: list[Line] = [fit([Segment(f"{'':{GUTTER}}not known", look.dim)], GUTTER + columns)]
     plot += [[Segment(" " * (GUTTER + columns))]] * (rows - 1)
     if scale is not None and columns >= 2:
-        plot = body(curve, columns, rows, scale, span, look)
+        plot = at_end(body(curve, columns, rows, scale, span, look), curve, look)
     if cursor is not None:
         plot = [_with_cursor(line, GUTTER + cursor, look) for line in plot]
     lines = []

@@ -173,7 +173,7 @@ class HostsScreen(HostReading):
         number, self._page = self.table.chosen, None
         lines: list[Line] = []
         if number is not None:
-            self._page = host_page(self.picture, number, width, named_first=True)
+            self._page = self._page_of(number, width, height - 1)
             lines = [*self._page.lines]
             lines += self.courses(number, width, height - len(lines), self._rank_of(number))
         if len(lines) > height > 1:
@@ -181,6 +181,12 @@ class HostsScreen(HostReading):
             lines = without_heading(lines[: height - 1])
             lines = [*lines, *[[]] * (height - 1 - len(lines)), [Segment(f"    {below}: enter", self.picture.look.dim)]]
         return fit_all(lines, width, height)
+
+    def _page_of(self, number: int, width: int, in_sight: int) -> HostPage:
+        """A host; of its GPUs that of the chosen rank comes first where it would not be among the lines in sight."""
+        page, rank = host_page(self.picture, number, width, named_first=True), self._rank_of(number)
+        is_below = any(line >= in_sight for line, other in page.ranks.items() if other == rank)
+        return host_page(self.picture, number, width, named_first=True, first=rank) if is_below else page
 
     def _rank_of(self, number: int) -> int | None:
         """The chosen rank, if it is one of this host."""

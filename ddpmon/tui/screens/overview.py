@@ -10,8 +10,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
+from ddpmon.report.leak import leak_of
 from ddpmon.report.rank_places import is_hanging
-from ddpmon.report.verdicts import headline
+from ddpmon.report.verdicts import headline, naming
 from ddpmon.snapshot import Finding, Metric, ReplayView
 from ddpmon.tui.draw.against import against_height, against_lines
 from ddpmon.tui.draw.columns import LETTERS, heading
@@ -94,6 +95,15 @@ class Overview(BaseScreen):
         rank = self.table.rank
         return rank if rank is not None else -1 if self.table.view.wanted else 0
 
+    @property
+    def detailed_rank(self) -> int | None:
+        """That rank, where its worst finding is about a memory that grows: its course is plotted."""
+        ranks, rank = self.picture.snapshot.ranks, self.rank if self.ready else -1
+        if ranks is None or not 0 <= rank < len(ranks):
+            return None
+        found = naming(self.picture.snapshot.findings, rank, ranks.host[rank])
+        return None if leak_of(found, rank) is None else rank
+
     def _chosen(self, width: int, height: int) -> list[Line]:
         """The chosen rank against the others; while the run stands still first its stack."""
         hangs = is_hanging(self.picture.snapshot) and self.rank >= 0
@@ -121,6 +131,7 @@ class Overview(BaseScreen):
         if self.rank == self._drawn_rank:
             return
         self._drawn_rank = self.rank
+        self.dashboard.read_detail_of(self.detailed_rank)
         for name in OF_RANK:
             self.query_one(f"#{name}", Canvas).redraw()
 
@@ -132,6 +143,8 @@ class Overview(BaseScreen):
         self.query_one(HeatMap).look_at(self.picture, self.table.view.wanted, shares.heat)
         self._drawn_rank = self.rank
         super().show()
+        if self.is_current:
+            self.dashboard.read_detail_of(self.detailed_rank)
 
     def on_click(self, event: events.Click) -> None:
         """A click on a finding opens it in the list; a double click on what is about one rank opens the rank."""
@@ -293,7 +306,7 @@ class Overview(BaseScreen):
         """Those of GPUs only where ranks have any."""
         ranks = self.picture.snapshot.ranks
         bare = ranks is None or not any(ranks.gpu)
-        return [name for name in METRICS if not (bare and name in ("gpu", "power", "clock"))]
+        return [name for name in METRICS if not (bare and name in ("gpu", "power", "clock", "memory"))]
 
     @property
     def metrics(self) -> Sequence[tuple[str, str]]:

@@ -72,6 +72,7 @@ def _short(finding: Finding, snapshot: Snapshot, what: str) -> Iterator[list[str
     less = what.removeprefix("late ")
     places = dict.fromkeys([whole, whole.split(" GPU ")[0]])
     yield from (_given(place, what, cost, words) for place in places for words in dict.fromkeys([ago, when]))
+    yield _given([*places][-1], what, cost, alone)
     yield from (_given(who, what, cost, when),) if who not in places else ()
     yield from (_given(who, less, cost, when), _given(who, less, cost), _given(who, less.split(" ms")[0] + " ms", cost))
 

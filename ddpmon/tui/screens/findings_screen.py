@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -70,6 +71,11 @@ class FindingsScreen(ViewScreen):
     def finding_here(self) -> Finding | None:
         """The finding under the cursor."""
         return self.listing.finding
+
+    @property
+    def told(self) -> Sequence[Finding]:
+        """Those in the list, which the filter fits."""
+        return self.picture.found
 
     @property
     def detailed_rank(self) -> int | None:

@@ -18,6 +18,7 @@ from ddpmon.snapshot import Snapshot
 # Of the base step, a tenth of the heat-map's first stop. If the steps of ranks that do the same work vary by 2 %
 # (normal, 256 ranks), their medians over 20 steps lie 0.44 % from the middle on average. Not measured on a GPU.
 NOISE_SHARE = 0.005
+OF_BASE = ("of base step", "of base")  # what a percentage of it stands before: costs are shares of the run's time
 
 
 @overload

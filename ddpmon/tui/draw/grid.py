@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.format import known
-from ddpmon.report.base_step import of_base
+from ddpmon.report.base_step import OF_BASE, of_base
 from ddpmon.run.medians import median, row_medians
 from ddpmon.snapshot import Heat, Ints, Metric
 from ddpmon.tui.draw.bands import Bands
@@ -29,7 +29,7 @@ class Shown:
     Attributes:
         name: in the title.
         unit: of its values.
-        of: what the stops are percent of, for the legend.
+        of: what the stops are percent of, for the legend, from the most words to the fewest.
         percent: [any, W] what the colours show, from [any, W] of the metric's values.
         rises: whether of two values at one step the larger one has more percent, so that those of many ranks can be
             folded before: of thousands it takes long to work them all out.
@@ -37,7 +37,7 @@ class Shown:
 
     name: str
     unit: str
-    of: str
+    of: tuple[str, ...]
     percent: Callable[[Heat, F32], F32]
     rises: bool = True
 
@@ -67,15 +67,15 @@ def _of_others(heat: Heat, values: F32) -> F32:
 
 
 METRICS: dict[Metric, Shown] = {
-    "lateness": Shown("lateness", "ms", "of a step", _of_step),
-    "work": Shown("work", "ms", "above typical", _above_typical),
-    "wait": Shown("wait", "ms", "of a step", _of_step),
-    "input": Shown("input", "ms", "of a step", _of_step),
-    "allreduce": Shown("all-reduce", "ms", "of a step", _of_step),
-    "gpu": Shown("GPU utilisation", "%", "below the others", _below_others, rises=False),
-    "power": Shown("GPU power", "W", "below the others", _below_others, rises=False),
-    "clock": Shown("GPU clock", "MHz", "below the others", _below_others, rises=False),
-    "loss": Shown("loss", "", "off the others", _off_others, rises=False),
+    "lateness": Shown("lateness", "ms", OF_BASE, _of_step),
+    "work": Shown("work", "ms", ("above typical",), _above_typical),
+    "wait": Shown("wait", "ms", OF_BASE, _of_step),
+    "input": Shown("input", "ms", OF_BASE, _of_step),
+    "allreduce": Shown("all-reduce", "ms", OF_BASE, _of_step),
+    "gpu": Shown("GPU utilisation", "%", ("below the others",), _below_others, rises=False),
+    "power": Shown("GPU power", "W", ("below the others",), _below_others, rises=False),
+    "clock": Shown("GPU clock", "MHz", ("below the others",), _below_others, rises=False),
+    "loss": Shown("loss", "", ("off the others",), _off_others, rises=False),
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.format import figure, known, loss_words, time_of_day
-from ddpmon.report.base_step import share_words
+from ddpmon.report.base_step import OF_BASE, share_words
 from ddpmon.report.job_progress import part_of_ranks
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.step_clock import wall_of
@@ -157,7 +157,7 @@ def _worst(picture: ViewState) -> Iterator[Curve]:
         return
     newest = timeline.late_pct[np.isfinite(timeline.late_pct)][-1]
     step = timeline.step.astype(np.float64)
-    name, now = "most late rank of each step, %", picture.look.clean(share_words(float(newest)))
+    name, now = f"most late rank of each step, % {OF_BASE[-1]}", picture.look.clean(share_words(float(newest)))
     curve = Curve(name, now, step, timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100)
     yield from _completed(picture, curve, findings=picture.snapshot.findings)
 

@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.format import age, count, figure, loss_words, plural, time_of_day
-from ddpmon.report.base_step import share_words
+from ddpmon.report.base_step import OF_BASE, share_words
 from ddpmon.report.last_word import last_step_s
 from ddpmon.report.run_about import is_simulated
 from ddpmon.report.step_clock import seconds_since, wall_of
@@ -218,6 +218,8 @@ def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) ->
     elif rows < 3 and len(f"{name} {beyond}") < NAME:
         name = f"{name} {beyond}".rstrip()
     value = f"{number} {track.unit}".rstrip()
+    based = f"{value} {OF_BASE[-1]}"
+    value = based if track.is_lateness and len(based) < NAME else value
     return [(name, look.dim), (value, look.strong), *((remark, look.dim) for remark in remarks)]
 
 

@@ -90,6 +90,7 @@ class Grid:
         least: the fewest steps that share a column, except the first one.
         steps: [columns] the first step of each column.
         newest: the last step of the last column.
+        rare: [bands, columns] whether fewer than half of the steps of a cell that is not calm are not calm either.
     """
 
     levels: Levels
@@ -98,6 +99,7 @@ class Grid:
     least: int
     steps: Ints
     newest: int
+    rare: NDArray[np.bool_]
 
     def steps_in(self, column: int) -> slice:
         """Where in the heat's steps those of a column lie."""
@@ -127,8 +129,18 @@ def quantise(heat: Heat, columns: int, bands: Bands, named: Ints | None = None) 
     if named is not None and bands.folded:
         _leave_open(percent, heat.values[:, int(at[0]) :], bands, named)
     starts, cells = np.unique(at - at[0], return_inverse=True)
+    rare = _rare(percent, starts)
     percent = np.fmax.reduceat(percent, starts, axis=1) if stride > 1 else percent[:, starts]
-    return Grid(levels_of(percent)[:, cells], at, stride, least, heat.step[at], int(heat.step[-1]))
+    levels = levels_of(percent)[:, cells]
+    return Grid(levels, at, stride, least, heat.step[at], int(heat.step[-1]), rare[:, cells])
+
+
+def _rare(percent: F32, starts: Ints) -> NDArray[np.bool_]:
+    """[bands, cells] whether some of the known steps of a cell are not calm, and fewer than half of them."""
+    loud = np.add.reduceat(percent >= STOPS[0], starts, axis=1, dtype=np.int32)
+    known = np.add.reduceat(~np.isnan(percent), starts, axis=1, dtype=np.int32)
+    few: NDArray[np.bool_] = (loud > 0) & (2 * loud < known)
+    return few
 
 
 def _folded(values: F32, bands: Bands) -> F32:

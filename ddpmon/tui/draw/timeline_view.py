@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.format import age, count, figure, loss_words, plural, time_of_day
-from ddpmon.report.base_step import OF_BASE, share_words
+from ddpmon.report.base_step import NOTABLE_SHARE, OF_BASE, share_words
 from ddpmon.report.last_word import last_step_s
 from ddpmon.report.run_about import is_simulated
 from ddpmon.report.step_clock import seconds_since, wall_of
@@ -23,7 +23,6 @@ from ddpmon.tui.draw.decimation import forward_fill, one_step_in, rate_words
 from ddpmon.tui.draw.panel import axis, beginning, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, body, said_beyond, scale_of
-from ddpmon.tui.draw.run_plots import NOTABLE
 from ddpmon.tui.draw.timeline_events import Marks, event_rows
 from ddpmon.tui.draw.zoom import Span, column_of, span_words, steps_in, timeline_span, with_span
 from ddpmon.tui.lines import Line, fit, fit_all, left
@@ -159,7 +158,7 @@ def _newest_told(timeline: Timeline, at: int) -> int:
 
 def _tracks(timeline: Timeline, at: int, findings: Sequence[Finding]) -> list[Track]:
     late, rank = float(timeline.late_pct[at]), int(timeline.late_rank[at])
-    least = NOTABLE * 100 if rank in late_ranks(findings) else NAMED_PCT
+    least = NOTABLE_SHARE * 100 if rank in late_ranks(findings) else NAMED_PCT
     is_late = rank >= 0 and late >= least
     bandwidth = timeline.busbw_gb_s[: at + 1][np.isfinite(timeline.busbw_gb_s[: at + 1])]  # none of the future
     bus = f"bus {figure(float(bandwidth[-1]))} GB/s" if bandwidth.size else ""

@@ -19,8 +19,10 @@ from tests.tui.watched import Fixed, Watched, watch
     ("width", "said"),
     [
         (100, "least of any rank, steps 1,096-1,115, ms, █ hidden, ▒ exposed"),
-        (56, "steps 1,096-1,115, ms, █ hidden, ▒ exposed"),
-        (54, "ms, █ hidden, ▒ exposed"),
+        (56, "least of any rank, ms, █ hidden, ▒ exposed"),
+        (54, "min over ranks, ms, █ hidden, ▒ exposed"),
+        (53, "min over ranks, ms, █ hidden, ▒ exposed"),
+        (51, "ms, █ hidden, ▒ exposed"),
         (40, "ms, █ hidden, ▒ exposed"),
     ],
 )
@@ -30,6 +32,20 @@ def test_the_title_of_the_buckets_says_what_their_shades_mean(width: int, said: 
     assert text_of(bucket_lines(buckets, width, 6, LOOKS["colour"]))[0].rstrip(" ─").endswith(f"─ {said}")
     in_ascii = said.replace("█", "=").replace("▒", "#")
     assert text_of(bucket_lines(buckets, width, 6, LOOKS["ascii"]))[0].rstrip(" -").endswith(f"- {in_ascii}")
+
+
+def test_what_is_unknown_or_below_the_unit_is_no_0() -> None:
+    """A small bucket stood there as `0.0 MiB` and `0`, and an unknown duration ended the dashboard."""
+    nan = np.nan
+    sizes = (25 << 20, 200 << 10, 10 << 10)
+    buckets = BucketView(sizes, np.array([3.0, 0.0, nan]), np.array([nan, 0.0, nan]), 1096, 1115)
+    for look in (LOOKS["colour"], LOOKS["ascii"]):
+        rows = [row.split() for row in text_of(bucket_lines(buckets, 80, 6, look))[1:4]]
+        hatched = f"{'#' if look.ascii_only else '▒'}{look.unknown}"
+        assert [row[1] for row in rows] == ["25.0", "0.2", "<0.1"]
+        assert rows[0][-2:] == ["3.00", hatched]
+        assert rows[1][-1] == "<0.001"
+        assert rows[2][-2:] == [look.unknown, hatched]
 
 
 def with_buckets(count: int) -> Snapshot:

@@ -34,6 +34,7 @@ FRAME, TRACK_MOST = 4, 14  # lines of title, events and axis; the most lines of 
 EVENT_ROWS, EVENT_SHARE = 2, 6  # of findings and of the phases that the user named: so many, or a sixth of the lines
 LOW = 18  # lines from which on a row has two at least
 HIDDEN, EXPOSED = "█", "▒"
+LEAST_MS = 0.001  # of a bucket: three decimals say no less
 # In percent of the base step: from here on the latest rank of a step is named although no finding names it. In the
 # simulated healthy run some rank is the latest by chance: by 1.9 % of 8 ranks, 3.4 % of 64 and 4.7 % of 1,024 in the
 # median of 200 steps, and by 4.9, 6.0 and 6.3 % at most.
@@ -277,22 +278,30 @@ def _no_buckets(info: RunInfo | None) -> str:
 
 
 def _buckets_remark(buckets: BucketView, signs: tuple[str, str], width: int) -> str:
-    """What the title says of the bars: what the shades mean, where there is room also of when, and of whom."""
+    """What the title says of the bars: what the shades mean, where there is room also of whom, and of when."""
     steps, shades = f"steps {buckets.first_step:,}-{buckets.last_step:,}", f"{signs[0]} hidden, {signs[1]} exposed"
-    remarks = (f"least of any rank, {steps}, ms, {shades}", f"{steps}, ms, {shades}")
+    whose = (f"least of any rank, {steps}", "least of any rank", "min over ranks")
+    remarks = (f"{each}, ms, {shades}" for each in whose)
     return next((remark for remark in remarks if len(remark) + len("buckets") + 6 <= width), f"ms, {shades}")
 
 
 def _bucket_row(
     buckets: BucketView, number: int, exposed_ms: float, signs: tuple[str, str], width: int, look: Look
 ) -> Line:
-    """A bucket's number, its size, its bar, whose exposed part is hatched, and what it takes."""
-    ms, most = float(buckets.ms[number]), max(float(np.nanmax(buckets.ms)), 1e-9)
+    """A bucket's number, its size, its bar, whose exposed part is hatched (`▒–` if it is unknown), and what it takes."""
+    ms, most = float(buckets.ms[number]), max(float(np.nan_to_num(buckets.ms).max()), 1e-9)
     room = max(width - 26, 4)
-    whole, part = round(ms / most * room), round(exposed_ms / most * room)
+    whole, part = round(float(np.nan_to_num(ms)) / most * room), round(exposed_ms / most * room)
+    unknown = "" if np.isfinite(buckets.exposed_ms[number]) else f" {signs[1]}{look.unknown}"
     return [
-        Segment(f" {number:>4} {buckets.sizes[number] / 2**20:>7.1f} MiB ", look.dim),
+        Segment(f" {number:>4} {_mebibytes(buckets.sizes[number]):>7} MiB ", look.dim),
         Segment(signs[0] * max(whole - part, 0), look.line),
         Segment(signs[1] * part, look.accent),
-        Segment(f" {figure(ms)}", look.text),
+        Segment(f" {f'<{LEAST_MS:g}' if ms < LEAST_MS else figure(ms, look.unknown)}", look.text),
+        Segment(unknown, look.dim),
     ]
+
+
+def _mebibytes(size: int) -> str:
+    """`25.0`; of a size above 0 that rounds to nothing `<0.1`."""
+    return "<0.1" if 0 < size < 0.05 * 2**20 else f"{size / 2**20:.1f}"

@@ -288,7 +288,7 @@ def _buckets_remark(buckets: BucketView, signs: tuple[str, str], width: int) -> 
 def _bucket_row(
     buckets: BucketView, number: int, exposed_ms: float, signs: tuple[str, str], width: int, look: Look
 ) -> Line:
-    """A bucket's number, its size, its bar, whose exposed part is hatched (`▒–` if it is unknown), and what it takes."""
+    """A bucket's number, its size, its bar, whose exposed part is hatched (`▒–` if unknown), and what it takes."""
     ms, most = float(buckets.ms[number]), max(float(np.nan_to_num(buckets.ms).max()), 1e-9)
     room = max(width - 26, 4)
     whole, part = round(float(np.nan_to_num(ms)) / most * room), round(exposed_ms / most * room)

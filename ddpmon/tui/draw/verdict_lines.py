@@ -11,6 +11,7 @@ from ddpmon.format import known, plural
 from ddpmon.report.cost import hour_unit, hours_a_day, hours_words
 from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import brief_cause, brief_sentence, cause_words, command, facts, sentence
+from ddpmon.report.see_also import see_also_words
 from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even, is_past
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
@@ -97,7 +98,8 @@ def _what_to_do(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> 
     Once the run is over, no command stands alone: it does not say that it is for the next run.
     """
     arrow = "->" if look.ascii_only else "→"
-    cause = look.clean(cause_words(finding))
+    related = see_also_words(finding, snapshot)
+    cause = look.clean(cause_words(finding) or (f"see also: {related}" if related else ""))
     texts = advice_text(finding.advice, snapshot.own_host), "" if is_past(snapshot) else command(finding, snapshot)
     advice, run = (f"{arrow} {look.clean(text)}" if text else "" for text in texts)
     between = "   " if cause else ""

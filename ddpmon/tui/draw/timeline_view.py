@@ -34,6 +34,7 @@ FRAME, TRACK_MOST = 4, 14  # lines of title, events and axis; the most lines of 
 EVENT_ROWS, EVENT_SHARE = 2, 6  # of findings and of the phases that the user named: so many, or a sixth of the lines
 LOW = 18  # lines from which on a row has two at least
 HIDDEN, EXPOSED = "█", "▒"
+BUCKET_HEAD = 2  # lines above the buckets: title and headings
 LEAST_MS = 0.001  # of a bucket: three decimals say no less
 # In percent of the base step: from here on the latest rank of a step is named although no finding names it. In the
 # simulated healthy run some rank is the latest by chance: by 1.9 % of 8 ranks, 3.4 % of 64 and 4.7 % of 1,024 in the
@@ -254,16 +255,18 @@ def bucket_lines(
     """A row a bucket: its size, what it takes, and a bar whose exposed part is hatched.
 
     Without room for all of them the exposed ones come first, and `key` is named, which shows more. The title says
-    of whom and of when, and what the shades mean: the least of any rank, for the one that comes last waits for nobody.
+    of when they are and what the shades mean, the headings of whom: the least of any rank, for the one that comes last
+    waits for nobody.
     """
     if buckets is None:
         said = paragraph(_no_buckets(info), " ", look.dim, width, look)
         return fit_all([title("buckets", "", width, look), *said], width, height)
     signs = ("=", "#") if look.ascii_only else (HIDDEN, EXPOSED)
-    shown = len(buckets.ms) if len(buckets.ms) < height else max(height - 2, 0)
+    shown = len(buckets.ms) if len(buckets.ms) + BUCKET_HEAD <= height else max(height - BUCKET_HEAD - 1, 0)
     bare_ms = np.nan_to_num(buckets.exposed_ms)
     numbers = sorted(np.argsort(bare_ms <= 0, kind="stable")[:shown].tolist())
     lines = [title("buckets", _buckets_remark(buckets, signs, width), width, look)]
+    lines.append([Segment(f"{'':>5} {'size':>7}     least of any rank", look.dim)])
     lines += [_bucket_row(buckets, number, float(bare_ms[number]), signs, width, look) for number in numbers]
     if shown < len(buckets.ms):
         lines.append([Segment(f"      {plural(len(buckets.ms) - shown, 'more bucket')}: {key}", look.dim)])
@@ -278,11 +281,10 @@ def _no_buckets(info: RunInfo | None) -> str:
 
 
 def _buckets_remark(buckets: BucketView, signs: tuple[str, str], width: int) -> str:
-    """What the title says of the bars: what the shades mean, where there is room also of whom, and of when."""
+    """What the title says of the bars: what the shades mean, and of when they are where there is room."""
     steps, shades = f"steps {buckets.first_step:,}-{buckets.last_step:,}", f"{signs[0]} hidden, {signs[1]} exposed"
-    whose = (f"least of any rank, {steps}", "least of any rank", "min over ranks")
-    remarks = (f"{each}, ms, {shades}" for each in whose)
-    return next((remark for remark in remarks if len(remark) + len("buckets") + 6 <= width), f"ms, {shades}")
+    remark = f"{steps}, ms, {shades}"
+    return remark if len(remark) + len("buckets") + 6 <= width else f"ms, {shades}"
 
 
 def _bucket_row(

@@ -56,10 +56,10 @@ def test_without_such_a_rank_nothing_is_explained() -> None:
         assert not any("1/" in line or COLOUR.glyphs.rare in line for line in lines)
 
 
-@pytest.mark.parametrize(("every", "is_rare"), [(5, True), (1, False)])
-def test_a_cell_of_which_most_steps_are_calm_is_drawn_thinner(every: int, is_rare: bool) -> None:
+@pytest.mark.parametrize(("steps", "every", "is_rare"), [(500, 5, True), (500, 1, False), (300, 5, False)])
+def test_a_cell_of_which_most_steps_are_calm_is_drawn_thinner(steps: int, every: int, is_rare: bool) -> None:
     """A rank that is late in one step of five looked as if it were late in all, where a cell shows five steps."""
-    work = np.full((4, 500), 100.0)
+    work = np.full((4, steps), 100.0)
     work[0, ::every] = 180.0
     work[1, 300:] = 180.0  # late for good from a step on
     made = replace(snapshot(Made(ranks=4)), heat=heat_of(work))

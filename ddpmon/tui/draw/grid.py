@@ -90,7 +90,8 @@ class Grid:
         least: the fewest steps that share a column, except the first one.
         steps: [columns] the first step of each column.
         newest: the last step of the last column.
-        rare: [bands, columns] whether fewer than half of the steps of a cell that is not calm are not calm either.
+        rare: [bands, columns] whether some of the steps of a cell are not calm, and fewer than half of them; of a few
+            steps a cell none is, because there the gaps between the cells show it.
     """
 
     levels: Levels
@@ -129,7 +130,7 @@ def quantise(heat: Heat, columns: int, bands: Bands, named: Ints | None = None) 
     if named is not None and bands.folded:
         _leave_open(percent, heat.values[:, int(at[0]) :], bands, named)
     starts, cells = np.unique(at - at[0], return_inverse=True)
-    rare = _rare(percent, starts)
+    rare = _rare(percent, starts) if stride > FEW else np.zeros((len(percent), len(starts)), np.bool_)
     percent = np.fmax.reduceat(percent, starts, axis=1) if stride > 1 else percent[:, starts]
     levels = levels_of(percent)[:, cells]
     return Grid(levels, at, stride, least, heat.step[at], int(heat.step[-1]), rare[:, cells])

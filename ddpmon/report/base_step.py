@@ -18,6 +18,9 @@ from ddpmon.snapshot import Snapshot
 # Of the base step, a tenth of the heat-map's first stop. If the steps of ranks that do the same work vary by 2 %
 # (normal, 256 ranks), their medians over 20 steps lie 0.44 % from the middle on average. Not measured on a GPU.
 NOISE_SHARE = 0.005
+# Of the base step, the heat-map's first stop: what a rank takes longer by less does not matter, and is not marked.
+NOTABLE_SHARE = 0.05
+OF_BASE = ("of base step", "of base")  # what a percentage of it stands before: costs are shares of the run's time
 
 
 @overload
@@ -45,6 +48,11 @@ def base_share(snapshot: Snapshot, ms: float) -> float | None:
 def noise_ms(snapshot: Snapshot) -> float:
     """The lateness below which a rank is as early as the others; 0 where the base step is not known."""
     return NOISE_SHARE * (base_step_ms(snapshot) or 0.0)
+
+
+def notable_ms(snapshot: Snapshot) -> float:
+    """The difference of times from which on it matters; 0 where the base step is not known."""
+    return NOTABLE_SHARE * (base_step_ms(snapshot) or 0.0)
 
 
 def share_words(percent: float, unknown: str = UNKNOWN) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.report.peers import possible_others
+from ddpmon.report.peers import now_and_then, possible_others
 from ddpmon.report.verdicts import late_ranks
 from ddpmon.run.medians import lateness_beside
 from ddpmon.schema import PHASES
@@ -40,3 +40,19 @@ def shares_by_phase(finding: Finding, excess: Callable[[str], float]) -> dict[st
     found = {phase: excess(phase) for phase in PHASES}
     more = {phase: ms for phase, ms in found.items() if math.isfinite(ms) and ms > 0}
     return {phase: ms / sum(more.values()) for phase, ms in more.items()}
+
+
+def rare_excess(finding: Finding, excess: Callable[[str], float]) -> dict[str, float]:
+    """What the late steps of a rank that is late now and then add to its mean step, by phase, in ms above its medians.
+
+    Args:
+        finding: one that measured no rhythm adds nothing.
+        excess: by how many ms the median of a phase of the rank exceeds that of the others.
+    """
+    measured = now_and_then(finding)
+    if measured is None:
+        return {}
+    shares = shares_by_phase(finding, excess) or {PHASES[-1]: 1.0}  # behind all of the work where no phase holds it
+    mean_ms = measured[0] / measured[1]
+    added = {phase: share * mean_ms - max(excess(phase), 0.0) for phase, share in shares.items()}
+    return {phase: ms for phase, ms in added.items() if ms > 0}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import LATENESS
 from ddpmon.format import count, pct, plural, time_of_day
-from ddpmon.report.base_step import base_share
+from ddpmon.report.base_step import OF_BASE, base_share
 from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours
 from ddpmon.report.finding_rows import ago_words, costs_word, lasting, late_words
 from ddpmon.report.late_sentences import launch_words
@@ -33,12 +33,14 @@ def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]
     if isinstance(waits_less, float | int) and waits_less < LATENESS.waits_share * excess:
         return
     share = base_share(snapshot, float(excess))
-    said = late_words(finding, each="/step", share="" if share is None else f" (+{share:.0f} %)")
-    yield from _long(finding, snapshot, said, dot)
-    whom = _who(finding, snapshot, f" {dot} ").split(f" {dot} GPU ")[0]
+    shares = () if share is None else (f" (+{share:.0f} % {OF_BASE[-1]})", f" (+{share:.0f} %)")
+    said = [late_words(finding, each="/step", share=words) for words in (*shares, "")]
+    yield from _long(finding, snapshot, said[0], dot)
+    whole, cost = _who(finding, snapshot, f" {dot} "), _cost(finding, snapshot)
     since, _, ago = _since(finding, snapshot)
-    when, cost = f" {dot} ".join(filter(None, [since, ago])), _cost(finding, snapshot)
-    yield from (_given(whom, what, when, cost) for what in (said, late_words(finding, each="/step")))
+    when = f" {dot} ".join(filter(None, [since, ago]))
+    yield from (_given(whole, what, when, cost) for what in said[1:-1])
+    yield from (_given(whole.split(f" {dot} GPU ")[0], what, when, cost) for what in said)
     yield from _short(finding, snapshot, late_words(finding))
 
 
@@ -72,6 +74,7 @@ def _short(finding: Finding, snapshot: Snapshot, what: str) -> Iterator[list[str
     less = what.removeprefix("late ")
     places = dict.fromkeys([whole, whole.split(" GPU ")[0]])
     yield from (_given(place, what, cost, words) for place in places for words in dict.fromkeys([ago, when]))
+    yield _given([*places][-1], what, cost, alone)
     yield from (_given(who, what, cost, when),) if who not in places else ()
     yield from (_given(who, less, cost, when), _given(who, less, cost), _given(who, less.split(" ms")[0] + " ms", cost))
 

@@ -132,9 +132,9 @@ def _state(gpu: GpuFigures, here: tuple[int, ...], ours: ProcessRoles, ranks: Ra
 
 
 def whose(process: Process, ours: ProcessRoles) -> str:
-    """`rank 3`, `rank 3 worker`, `launcher`, `monitor`, or nothing for somebody else's."""
+    """`rank 3`, `rank 3 worker`, `launcher`, `init`, `monitor`, or nothing for somebody else's."""
     role = ours.role(process)
-    if role is None or role in ("launcher", "monitor"):
+    if role not in ("rank", "worker"):
         return role or ""
     return f"rank {owner_of(process, ours.pids)}" + (" worker" if role == "worker" else "")
 

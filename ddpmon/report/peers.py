@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import UNKNOWN, loss_brief, loss_difference, signed
 from ddpmon.format import decimals as digits
-from ddpmon.report.base_step import noise_ms
+from ddpmon.report.base_step import NOTABLE_SHARE, noise_ms, notable_ms
 from ddpmon.report.silence import silent_ranks
 from ddpmon.report.verdicts import late_ranks, marked_ranks
 from ddpmon.report.wording import one_step_of
@@ -95,6 +95,7 @@ class Row:
         quantity: which.
         own: each rank's, NaN where unknown. others: the median of the ranks that are compared with, NaN where unknown.
         noise_ms: a difference of times below this is noise.
+        notable_ms: a difference of times below this does not matter.
         compared: whether each rank's steps are those of the others.
     """
 
@@ -102,6 +103,7 @@ class Row:
     own: tuple[float, ...]
     others: float
     noise_ms: float
+    notable_ms: float
     compared: tuple[bool, ...]
 
     def words(self, value: float, unknown: str = "") -> str:
@@ -135,12 +137,14 @@ class Row:
         return self.noise_ms if self.quantity.unit == "ms" else 0.0
 
     def is_worse(self, place: int = 0) -> bool:
-        """Whether it differs, as it is shown, by a tenth or more in the direction that is bad.
+        """Whether it differs, as it is shown, by a tenth or more in the direction that is bad, so that it matters.
 
+        A time matters from `notable_ms` on, and a share of the time from as large a share on.
         Nothing is worse on a rank that cannot be compared, such as one whose steps are of another time.
         """
         worse = {"more": 1, "less": -1, "none": 0}[self.quantity.worse] * self.shown_difference(place)
-        return worse > 0 and worse >= NOTABLE * abs(self.others)
+        least = {"ms": self.notable_ms, "%": NOTABLE_SHARE * 100}.get(self.quantity.unit, 0.0)
+        return worse > 0 and worse >= max(NOTABLE * abs(self.others), least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +274,7 @@ def _late_now_and_then(snapshot: Snapshot) -> Iterator[tuple[int, tuple[float, f
 
 def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
     """What is known of these ranks, beside the median of up to `MOST_PEERS` others."""
-    ranks, noise, rows = snapshot.ranks, noise_ms(snapshot), list[Row]()
+    ranks, rows, least = snapshot.ranks, list[Row](), (noise_ms(snapshot), notable_ms(snapshot))
     if ranks is None:
         return Comparison(rows)
     there = others_of(snapshot, ranks, who)
@@ -281,7 +285,7 @@ def compare(snapshot: Snapshot, who: Sequence[int]) -> Comparison:
         rest = rest[np.isfinite(rest)]
         if np.isfinite(own).any() or rest.size:
             middle = median(rest)
-            rows.append(Row(quantity, tuple(own.tolist()), middle, noise, alike))
+            rows.append(Row(quantity, tuple(own.tolist()), middle, *least, alike))
     return Comparison(rows, len(others[False]), len(there))
 
 

@@ -8,7 +8,9 @@ from typing import Literal
 
 from ddpmon.machine import GpuFigures, HostFigures, Process
 
-Role = Literal["rank", "worker", "launcher", "monitor"]
+Role = Literal["rank", "worker", "launcher", "init", "monitor"]
+INIT = 1  # the number of the process that every other one descends from
+_INITS = re.compile(r"(?:\S*/)?(?:init|systemd|launchd|tini|dumb-init|docker-init|catatonit|runit|s6-svscan)(?:\s|$)")
 _MONITOR = re.compile(r"(?:^|[\s/])ddpmon(?:\.cli|\.doctor|_store\.py)?(?:\s|$)")
 
 
@@ -36,7 +38,10 @@ class ProcessRoles:
         self._above: set[int] | None = None
 
     def role(self, process: Process) -> Role | None:
-        """Its role: a rank, a descendant of one, what launched the ranks, a monitor; None for a foreign process."""
+        """Its role: a rank, a descendant of one, what launched the ranks, a monitor; None for a foreign process.
+
+        Process 1 launched them only if it is no init, as where a container runs torchrun as its first process.
+        """
         if process.pid in self.pids:
             return "rank"
         if not self.pids.keys().isdisjoint(process.parents):
@@ -44,7 +49,7 @@ class ProcessRoles:
         if self._above is None:
             self._above = self._launchers()
         if process.pid in self._above:
-            return "launcher"
+            return "init" if process.pid == INIT and _is_init(process) else "launcher"
         return "monitor" if process.command and _MONITOR.search(process.command) else None
 
     def _launchers(self) -> set[int]:
@@ -52,6 +57,11 @@ class ProcessRoles:
         told: list[Process] = [each.process for each in self._figures.processes]
         told += [each.process for gpu in self._gpus for each in gpu.processes or ()]
         return {parent for process in told if process.pid in self.pids for parent in process.parents}
+
+
+def _is_init(process: Process) -> bool:
+    """Whether process 1 is an init by its command, or has a command that cannot be read."""
+    return not process.command or _INITS.match(process.command) is not None
 
 
 class Instances:

@@ -38,6 +38,7 @@ class Glyphs:
     swatch: str = "■"
     phases: str = "▆▆▆▆▆"  # input, forward, backward, optimizer, other
     hot: str = "▆"  # lateness
+    rare: str = "▃"  # lateness of some of the steps
     wait: str = "╌"
     levels: str = "██████"
     block: str = "▆"
@@ -49,7 +50,7 @@ class Glyphs:
 
 ASCII = Glyphs(
     mark="!", lost="x", failed="x", finished="v", stalled="=", restarted="r", note="*", cursor=">", up="^", rule="-",
-    dot="|", unknown="-", more="~", tick="|", bar="|", swatch="#", phases="#+=~:", hot="%", wait=".",
+    dot="|", unknown="-", more="~", tick="|", bar="|", swatch="#", phases="#+=~:", hot="%", rare="*", wait=".",
     levels=".:=+#@", block="#", here="X", spark="_.-=+*#@", median="-", grid=".",
 )  # fmt: skip
 MONO = Glyphs(phases="▓▒░▞▚", hot="█", levels="·:░▒▓█")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpmon.machine import HostFigures, Process
+from ddpmon.machine import HostFigures, HostProcess, Process
 from ddpmon.run.process_roles import ProcessRoles, owner_of
 
 PIDS = {100: 0, 101: 1}
@@ -49,3 +49,23 @@ def test_of_two_ranks_the_nearer_owns_it() -> None:
 )
 def test_the_store_beside_rank_0_is_a_monitor_and_no_foreign_process(command: str, role: str | None) -> None:
     assert ProcessRoles(PIDS, HostFigures(), []).role(Process(900, [1], "bob", command)) == role
+
+
+@pytest.mark.parametrize(
+    ("command", "role"),
+    [
+        ("/sbin/init splash", "init"),
+        ("/usr/lib/systemd/systemd --switched-root", "init"),
+        ("/usr/bin/tini -- torchrun train.py", "init"),
+        (None, "init"),
+        ("/usr/bin/python3 /usr/local/bin/torchrun train.py", "launcher"),
+        ("bash initialise.sh", "launcher"),
+    ],
+)
+def test_process_1_is_a_launcher_only_if_it_is_no_init(command: str | None, role: str) -> None:
+    rank = Process(100, [50, 1], "alice", "python train.py")
+    first = Process(1, [], "root", command)
+    figures = HostFigures(processes=[HostProcess(rank, 90.0), HostProcess(first, 1.0)])
+    roles = ProcessRoles(PIDS, figures, [])
+    assert roles.role(first) == role
+    assert roles.role(Process(50, [1], "alice", "torchrun train.py")) == "launcher"

@@ -18,7 +18,7 @@ from tests.tui.watched import Fixed, Watched, watch
 @pytest.mark.parametrize(
     ("width", "said"),
     [
-        (100, "least of any rank, steps 1,096-1,115, ms, █ hidden, ▒ exposed"),
+        (100, "steps 1,096-1,115, ms, █ hidden, ▒ exposed"),
         (56, "steps 1,096-1,115, ms, █ hidden, ▒ exposed"),
         (54, "ms, █ hidden, ▒ exposed"),
         (40, "ms, █ hidden, ▒ exposed"),
@@ -28,8 +28,23 @@ def test_the_title_of_the_buckets_says_what_their_shades_mean(width: int, said: 
     """In 160 columns and fewer only the documents told that hatched is exposed."""
     buckets = BucketView((1 << 20, 1 << 20), np.array([4.69, 2.0]), np.array([1.8, 0.0]), 1096, 1115)
     assert text_of(bucket_lines(buckets, width, 6, LOOKS["colour"]))[0].rstrip(" ─").endswith(f"─ {said}")
+    assert "least of any rank" in text_of(bucket_lines(buckets, width, 6, LOOKS["colour"]))[1], "whose times these are"
     in_ascii = said.replace("█", "=").replace("▒", "#")
     assert text_of(bucket_lines(buckets, width, 6, LOOKS["ascii"]))[0].rstrip(" -").endswith(f"- {in_ascii}")
+
+
+def test_what_is_unknown_or_below_the_unit_is_no_0() -> None:
+    """A small bucket stood there as `0.0 MiB` and `0`, and an unknown duration ended the dashboard."""
+    nan = np.nan
+    sizes = (25 << 20, 200 << 10, 10 << 10)
+    buckets = BucketView(sizes, np.array([3.0, 0.0, nan]), np.array([nan, 0.0, nan]), 1096, 1115)
+    for look in (LOOKS["colour"], LOOKS["ascii"]):
+        rows = [row.split() for row in text_of(bucket_lines(buckets, 80, 6, look))[2:5]]
+        hatched = f"{'#' if look.ascii_only else '▒'}{look.unknown}"
+        assert [row[1] for row in rows] == ["25.0", "0.2", "<0.1"]
+        assert rows[0][-2:] == ["3.00", hatched]
+        assert rows[1][-1] == "<0.001"
+        assert rows[2][-2:] == [look.unknown, hatched]
 
 
 def with_buckets(count: int) -> Snapshot:

@@ -184,14 +184,27 @@ def test_4096_ranks_are_compared_with_some_of_them() -> None:
 
 
 def test_what_is_shown_as_no_difference_is_not_marked() -> None:
-    """A run-queue wait of 0.00 % had a mark against one of 0.00 %, `diff` ±0."""
+    """A run-queue wait of 0.00 % had a mark against one of 0.00 %, `diff` ±0; 2 % of the time do not matter either."""
     made = snapshot(Made())
     assert made.ranks is not None
-    for own, said in ((0.003, "0.00     0.00       ±0"), (0.31, "0.31     0.00    +0.31 ▲")):
+    little, much = "2.31     0.00    +2.31", "5.31     0.00    +5.31 ▲"
+    for own, said in ((0.003, "0.00     0.00       ±0"), (2.31, little), (5.31, much)):
         waits = np.where(np.arange(8) == 5, own, 0.001)
         ranks = replace(made.ranks, figures={**made.ranks.figures, "runqueue_pct": waits})
         lines = text_of(peer_lines(replace(made, ranks=ranks), 5, 60, 30, LOOKS["colour"]))
         assert [line.split("%")[1].strip() for line in lines if "run-queue wait" in line] == [said]
+
+
+def test_a_phase_that_takes_a_little_longer_on_a_rank_that_is_not_late_is_not_marked() -> None:
+    """An optimizer of 13.0 ms beside one of 10.7 ms was marked, 0.8 % of the base step."""
+    made = snapshot(Made())
+    assert made.ranks is not None
+    for more, is_marked in ((1.4, False), (7.5, True)):  # of a base step of about 130 ms
+        optimizer = made.ranks.optimizer_ms.copy()
+        optimizer[5] += more
+        shown = replace(made, ranks=replace(made.ranks, optimizer_ms=optimizer))
+        (row,) = (line for line in text_of(peer_lines(shown, 5, 60, 30, LOOKS["colour"])) if " optimizer" in line)
+        assert ("▲" in row) is is_marked, row
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])

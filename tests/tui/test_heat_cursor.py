@@ -56,7 +56,7 @@ def test_the_cursor_names_rank_step_time_and_value() -> None:
     assert made.run is not None
     timed = ViewState(replace(made, run=replace(made.run, step_age_s=0.0)), ASCII)
     title = text_of(heat_lines(timed, 160, 10, cursor=Cursor(5)))[0]
-    found = re.search(r"rank 5 . step (1,00\d) . \d\d:\d\d:\d\d . lateness \+4\d ms, 3\d % of a step", title)
+    found = re.search(r"rank 5 . step (1,00\d) . \d\d:\d\d:\d\d . lateness \+4\d ms, 3\d % of base step", title)
     assert found, title
     earlier = laid_out(timed, 160, 10).beside(Cursor(5), 0, -140)
     lines = text_of(heat_lines(timed, 160, 10, cursor=earlier.cursor))

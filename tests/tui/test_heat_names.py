@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+
 import pytest
 
 from ddpmon.snapshot import Finding
@@ -27,9 +30,24 @@ def test_a_row_of_several_hosts_is_called_after_the_one_whose_lateness_it_shows(
     assert first == f"n{late // 8}{look.glyphs.mark}"
 
 
+@pytest.mark.parametrize(("ranks", "per_node", "size"), [(1024, 8, (120, 14)), (64, 2, (80, 12)), (64, 8, (80, 8))])
+@pytest.mark.parametrize("look", [COLOUR, ASCII])
+def test_a_row_of_several_hosts_says_from_which_to_which(
+    ranks: int, per_node: int, size: tuple[int, int], look: Look
+) -> None:
+    """A row of twelve hosts was called `n12`, as if it were that one alone."""
+    lines = text_of(heat_lines(ViewState(snapshot(Made(ranks=ranks, per_node=per_node)), look), *size))
+    spans = [re.fullmatch(r"n(\d+)-n(\d+)", line.split()[0]) for line in lines[1:] if line.strip().startswith("n")]
+    ends = [tuple(map(int, span.groups())) for span in spans if span is not None]
+    assert len(ends) == len(spans) > 2
+    assert ends[0][0] == 0
+    assert all(last + 1 == following for (_, last), (following, _) in itertools.pairwise(ends))
+    assert ends[-1][1] == ranks // per_node - 1
+
+
 def test_a_row_without_a_late_host_is_called_after_the_broken_one() -> None:
     made = snapshot(Made(ranks=1024, per_node=8, straggler=1020, findings=(KILLED,)))
-    labels = [line[:7].strip() for line in text_of(heat_lines(ViewState(made, COLOUR), 120, 14))[1:]]
+    labels = [line.split()[0] for line in text_of(heat_lines(ViewState(made, COLOUR), 120, 14))[1:-2]]
     assert labels[0] == f"n0{COLOUR.glyphs.lost}"
     assert f"n127{COLOUR.glyphs.mark}" in labels
 
@@ -44,5 +62,5 @@ def test_under_the_cursor_a_row_is_called_after_its_own_half_of_the_line() -> No
     line = 1 + late // 2
     assert calm // 2 == late // 2 < late, "both share a line"
     ranks = (1020, int(bands.ranks(calm)[0]))
-    labels = [text_of(heat_lines(shown, 120, 14, cursor=Cursor(rank)))[line][:7].strip() for rank in ranks]
+    labels = [text_of(heat_lines(shown, 120, 14, cursor=Cursor(rank)))[line][: bands.gutter].strip() for rank in ranks]
     assert labels == [f"n127{COLOUR.glyphs.mark}{COLOUR.glyphs.cursor}", f"{bands.labels[calm]} {COLOUR.glyphs.cursor}"]

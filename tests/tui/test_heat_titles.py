@@ -31,8 +31,8 @@ def last_steps(made: Snapshot, steps: int) -> Snapshot:
 def test_the_axes_are_named_before_the_legend_is_long() -> None:
     """Of 78 cells; `rank x worst of 4 steps` was not understood."""
     title = text_of(heat_lines(ViewState(snapshot(Made(ranks=8)), COLOUR), 78, 12))[0]
-    assert "lateness, rank x step, worst of 9 steps ─" in title
-    assert "─ ■<5 ■5 ■10 ■20 ■50 ■100 % ─" in title
+    assert "─ lateness, rank x step, worst of 9 steps " in title
+    assert " ■<5 ■5 ■10 ■20 ■50 ■100 % of base ─" in title
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,7 @@ def test_a_narrow_map_leaves_words_of_its_title_out_before_stops_and_says_of_wha
     swatch = COLOUR.glyphs.swatch
     assert f"{swatch}<5 {''.join(f'{swatch}{stop} ' for stop in stops)}%" in title
     assert re.search(r"worst of \d steps ", title)
+    assert "late" in title, "the metric is named, at last in the legend"
 
 
 def test_the_map_beside_two_compared_ranks_in_120_columns_names_its_metric() -> None:

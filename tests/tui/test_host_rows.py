@@ -125,6 +125,14 @@ def test_a_wide_terminal_has_a_heat_map_beside_the_hosts_and_processes_beside_ea
         assert bool(together) is beside
 
 
+@pytest.mark.parametrize("width", [120, 160, 240, 300])
+def test_the_bars_of_the_gpus_fill_the_width_but_for_the_remarks(width: int) -> None:
+    """In 240 columns their rows ended at 131."""
+    rows = [line for line in said(CALM, width) if "/700 " in line]
+    assert rows
+    assert all(width - 34 <= len(row.rstrip()) <= width - 17 for row in rows), [len(row.rstrip()) for row in rows]
+
+
 def test_a_cause_that_the_sentence_of_a_lateness_has_is_not_said_again() -> None:
     because = "rank 1 is late because pid 77 uses its GPU."
     late = Finding("straggler", "warning", because, (1,), evidence={"excess_ms": 41.0, "cause_pid": 77})

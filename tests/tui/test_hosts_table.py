@@ -146,8 +146,8 @@ def test_the_table_of_hosts_says_that_no_step_finishes() -> None:
 @pytest.mark.parametrize(
     ("look", "metric", "said"),
     [
-        ("colour", "util", "shade: how far from the median"), ("mono", "late", "shade: % of a step"),
-        ("plain", "util", "bold: 5 % off the median or more"), ("ascii", "late", "bold: 5 % of a step or more"),
+        ("colour", "util", "shade: how far from the median"), ("mono", "late", "shade: % of base step"),
+        ("plain", "util", "bold: 5 % off the median or more"), ("ascii", "late", "bold: 5 % of base step or more"),
     ],
 )  # fmt: skip
 def test_the_title_says_how_the_numbers_are_drawn_in_each_theme(look: str, metric: str, said: str) -> None:

@@ -30,4 +30,4 @@ def test_the_latest_rank_has_one_decimal_and_noise_is_0(late: float, said: str) 
     assert title.startswith("─ most late rank of each step, %")
     assert title.strip(" ─").split()[-1] == said
     row = text_of(timeline_lines(shown, 120, 24))[2]
-    assert row.startswith(f" {said} % ")
+    assert row.startswith(f" {said} % {'' if late > 1000 else 'of base '}"), "where 14 cells have room for it"

@@ -63,7 +63,7 @@ def test_the_heat_maps_cursor_names_a_cell_and_opens_a_rank() -> None:
         await watched.until_shown("rank 0 · step 1,2")
         await watched.press(*["down"] * 5)
         await watched.until_shown("rank 5 · step 1,2")
-        await watched.until(lambda: bool(re.search(r"lateness \+4\d ms, 3\d % of a step", watched.text())))
+        await watched.until(lambda: bool(re.search(r"lateness \+4\d ms, 3\d % of base step", watched.text())))
         await watched.press("shift+left", "left")
         await watched.until(lambda: bool(re.search(r"rank 5 · step 1,1\d\d", watched.text())))
         await watched.press("enter")

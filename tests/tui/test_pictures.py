@@ -52,7 +52,7 @@ def test_the_verdict_names_who_what_since_and_cost_and_counts_the_rest() -> None
         assert "step 812" in lines[0]
         assert "812" in lines[0]
         assert any("2 more [5]" in line for line in lines)
-    assert "(+31 %)" in wide[0]
+    assert "(+31 % of base)" in wide[0]
     assert "-> Look at the data loader of this rank" in wide[1]
 
 

@@ -198,7 +198,7 @@ def test_a_narrow_terminal_has_the_hours_second_and_no_heading_last() -> None:
         await watched.until_shown("more lines below")
         lines = watched.text().split("\n")
         below = next(place for place, line in enumerate(lines) if "more lines below" in line)
-        assert not any(line.startswith("─ ") for line in lines[2:below])
+        assert not any(line.startswith("─ ") for line in lines[3:below])  # below the headline
         assert "j k scroll" in lines[-1]
         await watched.pilot.resize_terminal(80, 16)
         await watched.until_shown("used and lost")

@@ -47,11 +47,11 @@ def test_headline_filter_hosts_and_heat_map_take_the_step_in_which_nobody_is_lat
     """200 ms are 153 % of a step of 131 ms; of the step as it became, of 331 ms, they are 60 %."""
     assert base_step_ms(LATE) == pytest.approx(131, abs=0.5)
     assert base_share(LATE, 200.0) == pytest.approx(153, abs=1)
-    assert any("(+153 %)" in part for part in next(iter(facts(LATE.findings[0], LATE, "."))))
+    assert any("(+153 % of base)" in part for part in next(iter(facts(LATE.findings[0], LATE, "."))))
     assert np.flatnonzero(fitting_ranks(LATE, "late>100%")).tolist() == [5]
     title = text_of(heat_lines(ViewState(LATE, ASCII), 160, 12, cursor=Cursor(5)))[0]
-    assert "% of a step" in title
-    assert any(f", {percent} % of a step" in title for percent in range(145, 161))
+    assert "% of base step" in title
+    assert any(f", {percent} % of base step" in title for percent in range(145, 161))
     some = snapshot(Made(ranks=8, straggler=5, extra_ms=75.0))
     lines = host_table_lines(ViewState(some, COLOUR), TableView(np.arange(2)), 160, 8, "late")
     hottest = [segment.style for line in lines for segment in line if segment.text.strip() == "+75"][-1]
@@ -84,7 +84,7 @@ def test_what_is_below_the_noise_is_said_to_be_and_grows_with_the_step() -> None
     values[2] = 0.004
     calm = replace(QUICK, heat=replace(QUICK.heat, values=values))
     title = text_of(heat_lines(ViewState(calm, COLOUR), 160, 12, cursor=Cursor(2)))[0]
-    assert "lateness ±0, noise (<0.5 % of a step)" in title
+    assert "lateness ±0, noise (<0.5 % of base step)" in title
     long = quicker(LATE, 10.0)
     assert noise_ms(long) == pytest.approx(6.55, abs=0.05)
     assert [signed(late, noise=noise_ms(long)) for late in (6.0, 7.0)] == ["±0", "+7.0"]

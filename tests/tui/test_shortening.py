@@ -271,6 +271,14 @@ def test_the_headline_loses_one_part_at_a_time() -> None:
         assert [part for part in parts if part not in head] == lost, head
 
 
+def test_with_little_room_the_headline_names_the_host_rather_than_the_age_of_a_bound() -> None:
+    late = replace(NOW_AND_THEN, since_step=1_200, since_is_bound=True)
+    made = timed(Made(ranks=16, per_node=4, gpu=True, findings=(late,)))
+    head = text_of(verdict_lines(ViewState(made, COLOUR), 88))[0]
+    assert "rank 12 node1 " in head
+    assert "before 1,200 " in head
+
+
 def listed(findings: tuple[Finding, ...], width: int) -> list[str]:
     """The list of these findings, of which none is under the cursor."""
     picture = ViewState(snapshot(Made(ranks=16, per_node=4, findings=findings)), COLOUR)

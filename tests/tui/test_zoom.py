@@ -186,7 +186,7 @@ def test_one_press_in_any_view_with_plots_halves_what_they_have_on_record(
     """The run's plots have 1,205 steps on record, the heat-map 600, a rank 500."""
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("% of a step")
+        await watched.until_shown("% of base")
         await watched.press(*keys)
         await watched.until_shown("z Z zoom")
         await watched.until(lambda: "reading rank" not in watched.text())
@@ -207,7 +207,7 @@ def test_a_view_without_plots_rings_the_bell_and_leaves_the_zoom(
     keys: tuple[str, ...], view: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown("% of a step")
+        await watched.until_shown("% of base")
         await watched.press("z")
         assert watched.app.picture.zoom == 300, "half of the heat-map, since no plot has room"
         await watched.press(*keys)
@@ -229,7 +229,7 @@ def test_while_a_rank_is_being_read_the_zoom_stays(monkeypatch: pytest.MonkeyPat
             return replace(self.shown, taken_monotonic=self.taken_monotonic)
 
     async def act(watched: Watched) -> None:
-        await watched.until_shown("% of a step")
+        await watched.until_shown("% of base")
         await watched.press("z", "enter")
         await watched.until_shown("reading rank")
         rung = Rung(watched, monkeypatch)

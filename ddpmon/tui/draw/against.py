@@ -10,7 +10,7 @@ from rich.segment import Segment
 
 from ddpmon.format import known
 from ddpmon.report.base_step import noise_ms
-from ddpmon.report.comparison import shares_by_phase
+from ddpmon.report.comparison import rare_excess, shares_by_phase
 from ddpmon.report.peers import (
     MOST_PEERS,
     at_same_steps,
@@ -93,15 +93,19 @@ def _phases(picture: ViewState, ranks: Ranks, rank: int, others: Ints, width: in
     columns = [ranks.column(f"{phase}_ms") for phase in PHASES]
     own, typical = [float(column[rank]) for column in columns], [median(column[others]) for column in columns]
     apart = [mine - theirs for mine, theirs in zip(own, typical, strict=True)]
-    longest = max((ms for ms in (*own, *typical) if known(ms)), default=0.0)
     finding = marked_ranks(picture.snapshot.findings).get(rank)
-    shares = shares_by_phase(finding, lambda phase: apart[PHASES.index(phase)]) if finding else {}
+    by_phase = dict(zip(PHASES, apart, strict=True)).__getitem__
+    shares = shares_by_phase(finding, by_phase) if finding else {}
+    rare = rare_excess(finding, by_phase) if finding else {}
+    late = [ms + rare.get(phase, 0.0) for phase, ms in zip(PHASES, own, strict=True)]
+    longest = max((ms for ms in (*late, *typical) if known(ms)), default=0.0)
     most = max(shares, key=lambda phase: shares[phase], default=None)
     for index, phase in enumerate(PHASES):
         loud = phase in shares and apart[index] > noise
         excess = [apart[index] if loud and place == index else 0.0 for place in range(len(PHASES))]
         lengths = [ms if place == index else 0.0 for place, ms in enumerate(own)]
-        drawn = bar(lengths, 0.0, longest, _bar_width(width), look, excess)
+        more = [rare.get(phase, 0.0) if place == index else 0.0 for place in range(len(PHASES))]
+        drawn = bar(lengths, 0.0, longest, _bar_width(width), look, excess, more)
         name = [Segment("  "), swatch(index, look), Segment(f" {phase:<{NAME - 2}}", look.text)]
         rhythm = now_and_then_words(finding, NUMBER - 1) if phase == most else ""
         instead = rhythm or _not_compared(ranks, rank, look)

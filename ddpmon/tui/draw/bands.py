@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ddpmon.report.verdicts import is_broken, late_ranks, marked_ranks
 from ddpmon.snapshot import Ints
-from ddpmon.tui.draw.host_labels import LABEL, host_labels
+from ddpmon.tui.draw.host_labels import LABEL, LABEL_MOST, host_labels
 from ddpmon.tui.draw.panel_sizes import fold
 from ddpmon.tui.filter.fits import fitting_ranks
 from ddpmon.tui.view_state import ViewState
@@ -26,7 +26,8 @@ class Bands:
     Attributes:
         order: [k] the ranks shown, band after band.
         starts: [b] where in `order` each band begins.
-        labels: what each band is called: its first rank, or its first host's name in short, not cut to `label` cells.
+        labels: what each band is called: its first rank, or its hosts' names in short, such as `n0-n3`, not cut to
+            `label` cells.
         unit: "rank" or "host".
         size: how many of these a band holds.
         halves: two bands share a line.
@@ -59,14 +60,16 @@ class Bands:
     def label_of(self, first: int, end: int, worth: Ints) -> tuple[str, int]:
         """What the bands from `first` to before `end` are called, and the rank after which they are, -1 for none.
 
-        It is the rank of the greatest `worth` [world], or its host; where all have 0, the first band has its own label.
+        It is the rank of the greatest `worth` [world], or its host; where all have 0, the first band has its own label,
+        and hosts are called from the first to the last.
         """
         start = int(self.starts[first])
         stop = int(self.starts[end]) if end < len(self.starts) else len(self.order)
         at = start + int(worth[self.order[start:stop]].argmax())
         rank = int(self.order[at])
         if not worth[rank]:
-            return self.labels[first], -1
+            span = _span(self.hosts[start:stop], self.label) if self.hosts and end > first + 1 else self.labels[first]
+            return span, -1
         return (self.hosts[at] if self.hosts else str(rank)), rank
 
     @property
@@ -78,6 +81,13 @@ class Bands:
     def folded(self) -> bool:
         """Whether some ranks share a band."""
         return len(self.starts) < len(self.order)
+
+
+def _span(hosts: Sequence[str], most: int = LABEL_MOST) -> str:
+    """`n0-n3`: the first and the last of these hosts, the first alone where both need more than `most` cells."""
+    first, last = hosts[0], hosts[-1]
+    both = first if first == last else f"{first}-{last}"
+    return both if len(both) <= most else first
 
 
 def share_out(chosen: Ints, hosts: Sequence[str], room: int, *, halves: bool) -> Bands:
@@ -101,8 +111,12 @@ def _by_host(chosen: Ints, names: list[str], room: int, *, halves: bool) -> Band
     first = np.arange(folding.bands) * folding.size
     labels, cells = host_labels(named)
     starts = np.searchsorted(host[order], first)
-    shown = tuple(labels[number] for number in first.tolist())
+    shown = tuple(_span(labels[number : number + folding.size]) for number in first.tolist())
     of_ranks = tuple(labels[number] for number in host[order].tolist())
+    shared = range(0, len(labels), folding.size * (2 if folding.halves else 1))
+    lines = [_span(labels[number : number + shared.step]) for number in shared]
+    longest = max(map(len, (*shown, *lines))) if shared.step > 1 else 0
+    cells = max(cells, min(longest, LABEL_MOST))
     return Bands(chosen[order], starts, shown, "host", folding.size, folding.halves, cells, of_ranks)
 
 

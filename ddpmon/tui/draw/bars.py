@@ -21,7 +21,13 @@ NAMES = (PHASES, ("in", "fw", "bw", "op", "ot"))  # of the phases in full, and i
 
 
 def bar(
-    phases: Sequence[float], wait: float, scale: float, width: int, look: Look, excess: Sequence[float] = ()
+    phases: Sequence[float],
+    wait: float,
+    scale: float,
+    width: int,
+    look: Look,
+    excess: Sequence[float] = (),
+    rare: Sequence[float] = (),
 ) -> Line:
     """Draw one bar of `width` cells.
 
@@ -32,10 +38,11 @@ def bar(
         width: cells.
         look: colours and glyphs.
         excess: ms of each phase that are lateness, drawn in the accent at its end; empty for none.
+        rare: ms that late steps add to each phase on average, drawn thinner behind it; empty for none.
     """
     if not (scale > 0 and math.isfinite(scale)):
         return [Segment(" " * width, look.text)]
-    parts = [*_work(phases, look, excess), (wait, look.glyphs.wait, look.dim)]
+    parts = [*_work(phases, look, excess, rare), (wait, look.glyphs.wait, look.dim)]
     ends = accumulate(max(ms, 0.0) if math.isfinite(ms) else 0.0 for ms, _, _ in parts)
     line: Line = []
     done = 0
@@ -48,18 +55,22 @@ def bar(
     return [*line, Segment(" " * (width - done), look.text)] if done < width else line
 
 
-def _work(phases: Sequence[float], look: Look, excess: Sequence[float]) -> list[tuple[float, str, Style]]:
-    """(ms, glyph, style) of each phase, the excess behind its own."""
+def _work(
+    phases: Sequence[float], look: Look, excess: Sequence[float], rare: Sequence[float]
+) -> list[tuple[float, str, Style]]:
+    """(ms, glyph, style) of each phase, the excess behind its own, and behind that what late steps add."""
     parts = []
     for index, ms in enumerate(phases):
         more = min(excess[index], ms) if excess else 0.0
         parts.append((ms - more, look.glyphs.phases[index], ink(look.phases[index])))
         if more > 0:
             parts.append((more, look.glyphs.hot, look.accent))
+        if rare and rare[index] > 0:
+            parts.append((rare[index], look.glyphs.rare, look.accent))
     return parts
 
 
-def legend(look: Look, width: int, scale: str, *, excess: bool = False) -> Line:
+def legend(look: Look, width: int, scale: str, *, excess: bool = False, rare: str = "") -> Line:
     """What the shades mean, as a column heading over the bars, and where the scale ends; words give way to that.
 
     Args:
@@ -67,9 +78,10 @@ def legend(look: Look, width: int, scale: str, *, excess: bool = False) -> Line:
         width: cells.
         scale: the ms that a full bar stands for, whose unit gives way to gaps between the words.
         excess: whether bars show by how much a rank is late, in the accent.
+        rare: in which part of its steps a rank is late, `1/5`, whose bar shows what these add; empty for none.
     """
     for form in _forms():
-        line = _shades(look, form, excess=excess)
+        line = _shades(look, form, excess=excess, rare=rare)
         end = f" {scale} ms" if form.has_unit else f" {scale}"
         taken = sum(segment.cell_length for segment in line)
         if taken + len(end) <= width:
@@ -97,11 +109,14 @@ def _forms() -> Iterator[_Form]:
     yield from (_Form(NAMES[-1][:many], "", wait="") for many in range(len(PHASES) - 1, 1, -1))
 
 
-def _shades(look: Look, form: _Form, *, excess: bool) -> Line:
+def _shades(look: Look, form: _Form, *, excess: bool, rare: str) -> Line:
     parts: list[Line] = [[swatch(index, look), Segment(name, look.dim)] for index, name in enumerate(form.names)]
     if excess:
         sign = look.glyphs.swatch if look.smooth else look.glyphs.hot
         parts.append([Segment(sign, look.accent), Segment(LATER, look.dim)])
+    if rare:
+        word = f"{LATER} {rare}" if form.names is PHASES else rare
+        parts.append([Segment(look.glyphs.rare, look.accent), Segment(word, look.dim)])
     parts += [[Segment(f"{look.glyphs.wait}{form.wait}", look.dim)]] if form.wait else []
     return joined(parts, Segment(form.gap, look.dim))
 

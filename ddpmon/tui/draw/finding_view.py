@@ -11,6 +11,7 @@ from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
 from ddpmon.report.finding_rows import badge, cost, costs_word, kind_words, rows, since, what, what_within, who
 from ddpmon.report.past import may_be_more, when_words
+from ddpmon.report.see_also import see_also_words
 from ddpmon.report.verdicts import firing, is_broken, nothing_found
 from ddpmon.snapshot import Finding, RankDetail, Snapshot
 from ddpmon.tui.draw.courses import ABOUT, METRICS, Metric, offered, plottable, rank_plots, reading_line
@@ -178,7 +179,8 @@ def evidence_lines(picture: ViewState, finding: Finding | None, width: int, heig
     remark = [] if kind in name else [Segment(kind, look.dim)]  # left out as a whole where it has no room
     lines = [title_line(name, remark, width, look)]
     lines += [*paragraph(finding.summary, glyph, style + Style(bold=True), width, look), []]
-    for name, words in rows(finding, snapshot):
+    related = see_also_words(finding, snapshot)
+    for name, words in [*rows(finding, snapshot), *([("See also", related)] if related else [])]:
         lines += _named(name, look.clean(words), width, look, look.strong if name == "Do" else look.text)
     for name, texts in evidence_blocks(finding.evidence):
         lines += [[], *block_lines(look.clean(name), texts, width, look)]

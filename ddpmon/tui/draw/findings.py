@@ -14,6 +14,7 @@ from ddpmon.format import count, known
 from ddpmon.report.evidence import evidence_blocks, evidence_words
 from ddpmon.report.finding_rows import cost_share, costs_word, kind_words, late_words, what, what_within, who
 from ddpmon.report.past import over_words
+from ddpmon.report.see_also import see_also_words
 from ddpmon.report.trace import shortened_place
 from ddpmon.report.verdicts import firing, headline, is_restart, nothing_found
 from ddpmon.shell_command import advice_text
@@ -237,6 +238,8 @@ def _in_full(finding: Finding, picture: ViewState, width: int) -> list[Line]:
     lines += _paragraph(f"evidence: {words}", width, look.dim) if words else []
     for name, rows in evidence_blocks(finding.evidence):
         lines += block_lines(look.clean(name), rows, width, look)
+    related = look.clean(see_also_words(finding, picture.snapshot))
+    lines += _paragraph(f"see also: {related}", width, text) if related else []
     if finding.advice:
         lines += _paragraph(_advice(finding, picture), width, text)
     return lines

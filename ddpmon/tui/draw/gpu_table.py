@@ -33,7 +33,7 @@ class Gauge:
     Attributes:
         heading: name and unit.
         number: cells of the number.
-        bars: the least and the most cells of the bar.
+        bars: the least cells of the bar, and those that it has on a usual terminal, beyond which all bars grow alike.
         worth: gauges of higher worth are kept when room is short.
         share: how full the bar is. text: the number, of the unknown dash.
     """
@@ -113,7 +113,7 @@ def _sheet(width: int) -> tuple[list[Gauge], list[int]]:
     spare = max(width - LEAD - sum(gauge.least for gauge in gauges) - REMARK_LEAST, 0)
     spare -= min(spare // 4, REMARK_MOST - REMARK_LEAST)
     wanted = [gauge.bars[1] - gauge.bars[0] for gauge in gauges]
-    share = min(spare / max(sum(wanted), 1), 1.0)
+    share = spare / max(sum(wanted), 1)
     return gauges, [gauge.bars[0] + int(share * more) for gauge, more in zip(gauges, wanted, strict=True)]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.format import known
-from ddpmon.report.base_step import of_base
+from ddpmon.report.base_step import OF_BASE, of_base
 from ddpmon.run.medians import median, row_medians
 from ddpmon.snapshot import Heat, Ints, Metric
 from ddpmon.tui.draw.bands import Bands
@@ -29,7 +29,7 @@ class Shown:
     Attributes:
         name: in the title.
         unit: of its values.
-        of: what the stops are percent of, for the legend.
+        of: what the stops are percent of, for the legend, from the most words to the fewest.
         percent: [any, W] what the colours show, from [any, W] of the metric's values.
         rises: whether of two values at one step the larger one has more percent, so that those of many ranks can be
             folded before: of thousands it takes long to work them all out.
@@ -37,7 +37,7 @@ class Shown:
 
     name: str
     unit: str
-    of: str
+    of: tuple[str, ...]
     percent: Callable[[Heat, F32], F32]
     rises: bool = True
 
@@ -67,17 +67,17 @@ def _of_others(heat: Heat, values: F32) -> F32:
 
 
 METRICS: dict[Metric, Shown] = {
-    "lateness": Shown("lateness", "ms", "of a step", _of_step),
-    "work": Shown("work", "ms", "above typical", _above_typical),
-    "wait": Shown("wait", "ms", "of a step", _of_step),
-    "input": Shown("input", "ms", "of a step", _of_step),
-    "allreduce": Shown("all-reduce", "ms", "of a step", _of_step),
-    "gpu": Shown("GPU utilisation", "%", "below the others", _below_others, rises=False),
-    "power": Shown("GPU power", "W", "below the others", _below_others, rises=False),
-    "clock": Shown("GPU clock", "MHz", "below the others", _below_others, rises=False),
-    "memory": Shown("torch memory", "GiB", "above typical", _above_typical),
-    "resident": Shown("resident memory", "GiB", "above typical", _above_typical),
-    "loss": Shown("loss", "", "off the others", _off_others, rises=False),
+    "lateness": Shown("lateness", "ms", OF_BASE, _of_step),
+    "work": Shown("work", "ms", ("above typical",), _above_typical),
+    "wait": Shown("wait", "ms", OF_BASE, _of_step),
+    "input": Shown("input", "ms", OF_BASE, _of_step),
+    "allreduce": Shown("all-reduce", "ms", OF_BASE, _of_step),
+    "gpu": Shown("GPU utilisation", "%", ("below the others",), _below_others, rises=False),
+    "power": Shown("GPU power", "W", ("below the others",), _below_others, rises=False),
+    "clock": Shown("GPU clock", "MHz", ("below the others",), _below_others, rises=False),
+    "memory": Shown("torch memory", "GiB", ("above typical",), _above_typical),
+    "resident": Shown("resident memory", "GiB", ("above typical",), _above_typical),
+    "loss": Shown("loss", "", ("off the others",), _off_others, rises=False),
 }
 OF_TYPICAL = {name for name, shown in METRICS.items() if shown.percent is _above_typical}  # for which `typical` counts
 
@@ -93,6 +93,8 @@ class Grid:
         least: the fewest steps that share a column, except the first one.
         steps: [columns] the first step of each column.
         newest: the last step of the last column.
+        rare: [bands, columns] whether some of the steps of a cell are not calm, and fewer than half of them; of a few
+            steps a cell none is, because there the gaps between the cells show it.
     """
 
     levels: Levels
@@ -101,6 +103,7 @@ class Grid:
     least: int
     steps: Ints
     newest: int
+    rare: NDArray[np.bool_]
 
     def steps_in(self, column: int) -> slice:
         """Where in the heat's steps those of a column lie."""
@@ -130,8 +133,18 @@ def quantise(heat: Heat, columns: int, bands: Bands, named: Ints | None = None) 
     if named is not None and bands.folded:
         _leave_open(percent, heat.values[:, int(at[0]) :], bands, named)
     starts, cells = np.unique(at - at[0], return_inverse=True)
+    rare = _rare(percent, starts) if stride > FEW else np.zeros((len(percent), len(starts)), np.bool_)
     percent = np.fmax.reduceat(percent, starts, axis=1) if stride > 1 else percent[:, starts]
-    return Grid(levels_of(percent)[:, cells], at, stride, least, heat.step[at], int(heat.step[-1]))
+    levels = levels_of(percent)[:, cells]
+    return Grid(levels, at, stride, least, heat.step[at], int(heat.step[-1]), rare[:, cells])
+
+
+def _rare(percent: F32, starts: Ints) -> NDArray[np.bool_]:
+    """[bands, cells] whether some of the known steps of a cell are not calm, and fewer than half of them."""
+    loud = np.add.reduceat(percent >= STOPS[0], starts, axis=1, dtype=np.int32)
+    known = np.add.reduceat(~np.isnan(percent), starts, axis=1, dtype=np.int32)
+    few: NDArray[np.bool_] = (loud > 0) & (2 * loud < known)
+    return few
 
 
 def _folded(values: F32, bands: Bands) -> F32:

@@ -18,7 +18,7 @@ from ddpmon.report.verdicts import about_ranks, onsets
 from ddpmon.report.wording import format_ranks
 from ddpmon.snapshot import Heat
 from ddpmon.tui.draw.bands import FRAME, Bands
-from ddpmon.tui.draw.grid import LEVELS, METRICS, MISSING, STOPS, Grid, Levels
+from ddpmon.tui.draw.grid import LEVELS, METRICS, MISSING, STOPS, Grid
 from ddpmon.tui.draw.heat_layout import Cell, Cursor, Layout, lay_out, shown_heat
 from ddpmon.tui.draw.host_labels import cut_label
 from ddpmon.tui.draw.panel import axis, beginning, no_match, title, title_line
@@ -120,33 +120,35 @@ def _title(picture: ViewState, layout: Layout, cell: Cell | None, width: int) ->
     whose colours the map has. Under a cursor the name is what the cell shows. No legend where it has no room.
     """
     look, heat = picture.look, layout.heat
-    names = [_told(picture, heat, cell)] if cell else list(_names(heat, layout.grid, layout.bands))
-    whole = [_legend(heat, look, range(LEVELS), brief=brief) for brief in (False, True)]
+    names = [_told(picture, heat, cell)] if cell else list(_names(heat, layout.grid, layout.bands, look))
+    whole = [_legend(look, range(LEVELS), of) for of in (*METRICS[heat.metric].of, "")]
     drawn = [level for level in range(LEVELS) if (layout.grid.levels == level).any()]
-    legends = [_legend(heat, look, drawn, brief=True), list[Segment]()]
+    legends = [_legend(look, drawn), list[Segment]()]
+    unnamed = [_legend(look, drawn, "late")] if heat.metric == "lateness" else []
     telling = [name for name in names if " x step" in name]
     named = [name for name in names if not name.startswith("worst")]
-    tries = [*product(whole, telling), *product([*whole, *legends[:-1]], named), *product([*whole, *legends], names)]
+    last = [*unnamed, *whole, *legends]
+    tries = [*product(whole, telling), *product([*whole, *legends[:-1]], named), *product(last, names)]
     room = width - _TITLE_FRAME
     fitting = ((name, legend) for legend, name in tries if len(name) + width_of(legend) <= room)
     name, legend = next(fitting, (names[-1], legends[-1]))
     return title_line(name, legend, width, look)
 
 
-def _legend(heat: Heat, look: Look, levels: Sequence[int], *, brief: bool) -> Line:
-    """`■<5 ■5 ■10 ■20 ■50 ■100 % of a step`; brief as `■<5 ■5 ■10 ■20 ■50 ■100 %` or `■<5 ■50 %`."""
+def _legend(look: Look, levels: Sequence[int], of: str = "") -> Line:
+    """`■<5 ■5 ■10 ■20 ■50 ■100 % of base step`; without words of what `■<5 ■5 ■10 ■20 ■50 ■100 %` or `■<5 ■50 %`."""
     line: Line = []
     for level in levels:
         swatch = look.glyphs.swatch if look.smooth else look.glyphs.levels[level]
         text = STOPS[level - 1] if level else f"<{STOPS[0]}"
         line += [Segment(swatch, ink(look.ramp[level])), Segment(f"{text} ", look.dim)]
-    return [*line, Segment("%" if brief else f"% {METRICS[heat.metric].of}", look.dim)]
+    return [*line, Segment(f"% {of}".rstrip(), look.dim)]
 
 
-def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
+def _names(heat: Heat, grid: Grid, bands: Bands, look: Look) -> Iterator[str]:
     """What the map shows, in fewer and fewer words; that a cell shows the worst of several steps is never left out.
 
-    Last a name without the metric, if that is lateness, which the map shows unless one asks for another.
+    Last a name without the metric, if that is lateness, which the legend says then.
     """
     metric, unit, steps = METRICS[heat.metric].name, bands.unit, plural(grid.stride, "step")
     each = ", the worst rank of each" if unit == "host" and bands.size == 1 else ""
@@ -156,6 +158,8 @@ def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
         exact = f"{grid.least} or {steps}" if grid.least < grid.stride else steps
         shared, brief = ([*hosts, *([said] if grid.stride > 1 else [])] for said in (exact, steps))
         worst, briefly = f"worst of {' and '.join(shared)} a cell", f"worst of {' x '.join(brief)}"
+        if look.smooth and not bands.halves and grid.rare.any():
+            yield f"{metric}, {unit} x step{each}, the {worst}, {look.glyphs.rare} in fewer than half{some}"
         yield f"{metric}, {unit} x step{each}, the {worst}{some}"
         yield from () if hosts else (f"{metric}, {unit} x step{part}, {briefly}" for part in (each + some, ""))
         yield from (f"{metric}, {words}" for words in (worst, briefly))
@@ -165,7 +169,7 @@ def _names(heat: Heat, grid: Grid, bands: Bands) -> Iterator[str]:
 
 
 def _told(picture: ViewState, heat: Heat, cell: Cell) -> str:
-    """`rank 5 · step 812, the worst of 4 · 14:02:31 · lateness +41 ms, 31 % of a step` of the cell under the cursor."""
+    """`rank 5 · step 812, the worst of 4 · 14:02:31 · lateness +41 ms, 31 % of base step` of the cursor's cell."""
     look, parts = picture.look, [f"rank {cell.rank}", f"step {count(cell.step)}"]
     if not known(cell.value):
         return f" {look.glyphs.dot} ".join([*parts, "not known"])
@@ -176,12 +180,12 @@ def _told(picture: ViewState, heat: Heat, cell: Cell) -> str:
 
 
 def _value_words(heat: Heat, value: float, percent: float, noise: float) -> str:
-    """`lateness +41 ms, 31 % of a step`; of a lateness below the noise just that."""
+    """`lateness +41 ms, 31 % of base step`; of a lateness below the noise just that."""
     shown = METRICS[heat.metric]
     if heat.metric == "lateness" and abs(value) < noise:
-        return f"{shown.name} {signed(value, noise=noise)}, noise (<{NOISE_SHARE * 100:g} % of a step)"
+        return f"{shown.name} {signed(value, noise=noise)}, noise (<{NOISE_SHARE * 100:g} % {shown.of[0]})"
     number = signed(value) if heat.metric == "lateness" else (figure if shown.unit else loss_words)(value)
-    return f"{shown.name} {number} {shown.unit}".rstrip() + f", {pct(percent)} % {shown.of}"
+    return f"{shown.name} {number} {shown.unit}".rstrip() + f", {pct(percent)} % {shown.of[0]}"
 
 
 def _rows(layout: Layout, picture: ViewState, width: int, height: int, under: Cell | None) -> list[Line]:
@@ -225,25 +229,30 @@ def _gutter(label: str, cells: int, sign: tuple[str, Style], here: bool, look: L
 
 
 NOT_KNOWN = "not known in these steps"
+RARE = MISSING + 1  # stands on top of the level of a cell that is rare
 
 
 def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
-    """One band in one line or several, with a thin gap above it; the first says what is not known."""
-    row = grid.levels[band]
+    """One band in one line or several, with a thin gap above it; the first says what is not known.
+
+    What is rare is thinner, where colours tell the levels.
+    """
+    row = grid.levels[band] + RARE * grid.rare[band]
     below = _whole(row, "█", look)
     return [_whole(row, look.glyphs.block, look, says=True), *([below] * (lines_of[band] - 1))]
 
 
-def _whole(row: Levels, block: str, look: Look, *, says: bool = False) -> Line:
+def _whole(row: NDArray[np.int64], block: str, look: Look, *, says: bool = False) -> Line:
     """One band in one line; where nothing is known blanks, or the words if it `says` so and they have room."""
     line: Line = []
-    runs = _runs(row.astype(np.int64))
-    for place, (level, length) in enumerate(runs):
+    runs = _runs(row)
+    for place, (code, length) in enumerate(runs):
+        rare, level = divmod(code, RARE)
         if level == MISSING:
             before, after = int(place > 0), int(place < len(runs) - 1)
             line += _unknown(length, before, after, look) if says else [Segment(" " * length, look.faint)]
         elif look.smooth:
-            line.append(Segment(block * length, ink(look.ramp[level])))
+            line.append(Segment((look.glyphs.rare if rare else block) * length, ink(look.ramp[level])))
         else:
             line.append(Segment(look.glyphs.levels[level] * length, ink(look.ramp[level])))
     return line

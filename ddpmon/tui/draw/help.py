@@ -111,7 +111,7 @@ WORDS = (
     ("job step", "the step by the job's own count, and the time left at the pace of the last ten minutes"),
     ("work", "the part of a step in which a rank does not wait: input + forward + backward + optimizer + other"),
     ("wait", "exposed + barrier: all gradients ready, or in an explicit barrier, until the others are there too"),
-    ("late", "lateness: work minus the median work of the others, in ms a step; ±0 below 0.5 % of a step"),
+    ("late", "lateness: work minus the median work of the others, in ms a step; ±0 below 0.5 % of the base step"),
     (
         "others",
         "whom a rank is compared with, in verdicts and in all views: the ranks that no finding calls late"
@@ -135,13 +135,17 @@ WORDS = (
         " ranks; it differs from what a late rank costs, which does not wait itself, and has the waits for chance, too",
     ),
     ("GPU-h, rank-h", "share of the time, times the ranks: GPU-hours, or rank-hours without GPUs"),
-    ("5 10 20 50 100", "the heat-map's levels: lateness in percent of a step"),
+    ("5 10 20 50 100", "the heat-map's levels: lateness in percent of the base step"),
     (
         "median and range",
         "of a plot with more steps than columns: the line is the median of the steps of each column, the dots beside it"
         " go from the least to the greatest; of older steps, which are kept as means of several, no range is known",
     ),
-    ("% of a step", "of the base step: what a step takes if nobody is late"),
+    (
+        "% of base",
+        "of the base step, which a step takes if nobody is late: its lateness is not in it; costs and waiting"
+        " are shares of the run's time, which has the lateness",
+    ),
     ("8/8 ranks", "ranks heard from lately, and the age of the oldest word"),
     ("probe", "what ddpmon itself takes of a step on the training thread, and the records it had to drop"),
 )

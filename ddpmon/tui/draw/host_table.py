@@ -12,7 +12,7 @@ from rich.style import Style
 
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import age, figure, plural, size
-from ddpmon.report.base_step import base_step_ms
+from ddpmon.report.base_step import OF_BASE, base_step_ms
 from ddpmon.report.finding_rows import what_within, who
 from ddpmon.report.host_gpus import GpuState, gpu_states, number_span
 from ddpmon.report.host_summary import host_words, known_sum, memory_pct, received, sent, summarise_host
@@ -178,8 +178,8 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
 def _level_words(metric: CellMetric, look: Look) -> str:
     """What it means that a cell is shaded or bold, which fits themes without colours, too."""
     if has_shades(look):
-        return "shade: how far from the median" if metric.of_gpu else "shade: % of a step"
-    return f"bold: {STOPS[0] * 100:g} % {'off the median' if metric.of_gpu else 'of a step'} or more"
+        return "shade: how far from the median" if metric.of_gpu else f"shade: % {OF_BASE[0]}"
+    return f"bold: {STOPS[0] * 100:g} % {'off the median' if metric.of_gpu else OF_BASE[0]} or more"
 
 
 def _order_words(view: TableView, metric: CellMetric) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ddpmon.report.base_step import base_step_ms
+from ddpmon.report.base_step import NOTABLE_SHARE, base_step_ms
 from ddpmon.report.host_summary import host_words, known_sum, latest, memory_pct, received, sent
 from ddpmon.report.peers import as_shown
 from ddpmon.report.silence import silent_hosts, silent_ranks
@@ -20,7 +20,6 @@ from ddpmon.tui.filter.fits import fitting_hosts, fitting_ranks
 TROUBLE = {"failed": 0, "lost": 1, "stalled": 2}
 SILENT, CALM = 3, 9  # behind these the ranks that are silent and not yet lost
 STAYS_S = 60.0  # that a host stays in front: what is near a threshold stands out now and then. Chosen.
-CALM_SHARE = 0.05  # lateness is sorted in steps of this share of the base step, so that calm rows do not jump
 
 
 def ordered(snapshot: Snapshot, sort: str, reverse: bool, wanted: str) -> Ints:
@@ -134,7 +133,7 @@ def _worst(snapshot: Snapshot, ranks: Ranks) -> Ints:
             named[rank] = place
     step = base_step_ms(snapshot) or _typical(ranks)
     late = np.where(np.isnan(ranks.lateness_ms), -np.inf, np.maximum(ranks.lateness_ms, 0.0))
-    bucket = np.floor(late / max(step * CALM_SHARE, 1e-6))
+    bucket = np.floor(late / max(step * NOTABLE_SHARE, 1e-6))  # in steps, so that calm rows do not jump
     return np.lexsort((-bucket, named, state, ~told)).astype(np.int64)  # it keeps equals in rank order
 
 

@@ -150,7 +150,7 @@ def table_size(snapshot: Snapshot, who: Sequence[int], findings: Sequence[Findin
     """Cells and lines that marked ranks take where there is room for all of them and all their figures."""
     found = compare(snapshot, who)
     cells = _wanted(snapshot, found, who, findings).cell * len(who) + len(_others_words(found, OTHERS_MOST))
-    said = _loud(who, findings)
+    said = loud_findings(who, findings)
     return max(NAME + cells + 1, SAID_LEAST if said else 0), HEADS + len(found.rows) + len(said)
 
 
@@ -194,7 +194,7 @@ def _widths(wanted: Widths, ranks: int, room: int) -> Widths:
     return Widths(cell - more, more)
 
 
-def _loud(who: Sequence[int], findings: Sequence[Finding]) -> list[Finding]:
+def loud_findings(who: Sequence[int], findings: Sequence[Finding]) -> list[Finding]:
     """The first of these findings that name one of the ranks, without information but that it restarted alone."""
     named = [finding for finding in findings if not {*who}.isdisjoint(finding.ranks)]
     return [finding for finding in named if finding.severity != "info" or is_restart(finding)][:SAID_MOST]
@@ -228,7 +228,8 @@ def marked_lines(
     lines = [_heading("compare", heading, name, width, look)]
     lines.append([*_hosts(snapshot, shown, name, widths, look), Segment(many, look.dim)])
     most = max(height - HEADS - FIGURES_LEAST, 0)
-    said = [one_line(finding, width, look, costs=costs_word(snapshot)) for finding in _loud(who, findings)[:most]]
+    loud = loud_findings(who, findings)[:most]
+    said = [one_line(finding, width, look, costs=costs_word(snapshot)) for finding in loud]
     room, missing = height - HEADS - len(said), list[str]()
     for _ in range(2):  # to say what is missing takes a line or two of the figures
         missing = _missing(len(who) - len(shown), len(found.rows) - max(room - len(missing), 0), width)

@@ -9,7 +9,7 @@ import numpy as np
 from rich.segment import Segment
 
 from ddpmon.format import figure, known, loss_words, time_of_day
-from ddpmon.report.base_step import share_words
+from ddpmon.report.base_step import NOTABLE_SHARE, OF_BASE, share_words
 from ddpmon.report.job_progress import part_of_ranks
 from ddpmon.report.last_word import still_words
 from ddpmon.report.peers import ShownLateness
@@ -31,7 +31,6 @@ HALF_LEAST = 50  # cells of a plot beside others
 NO_COMMON_STEPS = "not known: of its steps none are on record that the others have too"
 ONE_RANK = "not known: it is the only rank, so there is nobody to compare it with"
 NO_STEPS = "not known: no step has been read yet"
-NOTABLE = 0.05  # of the base step, the first stop of the heat-map: the lateness that the axis reaches at least
 PEERS = 64  # ranks that the band of the others is made of, spread over all
 
 
@@ -159,8 +158,8 @@ def _worst(picture: ViewState) -> Iterator[Curve]:
         return
     newest = timeline.late_pct[np.isfinite(timeline.late_pct)][-1]
     step = timeline.step.astype(np.float64)
-    name, now = "most late rank of each step, %", picture.look.clean(share_words(float(newest)))
-    curve = Curve(name, now, step, timeline.late_pct, floor=0.0, ceiling=NOTABLE * 100)
+    name, now = f"most late rank of each step, % {OF_BASE[-1]}", picture.look.clean(share_words(float(newest)))
+    curve = Curve(name, now, step, timeline.late_pct, floor=0.0, ceiling=NOTABLE_SHARE * 100)
     yield from _completed(picture, curve, findings=picture.snapshot.findings)
 
 
@@ -270,7 +269,7 @@ def _lateness(picture: ViewState, rank: int) -> Curve | None:
     late = ShownLateness(picture.snapshot).words([rank], look.unknown) if picture.snapshot.ranks is not None else ""
     name = f"lateness of rank {rank}, ms"
     step, values = heat.step.astype(np.float64), heat.values[rank].astype(np.float64)
-    least = NOTABLE * float(np.nan_to_num(np.nanmedian(heat.base_ms)))
+    least = NOTABLE_SHARE * float(np.nan_to_num(np.nanmedian(heat.base_ms)))
     curve = Curve(name, look.clean(late), step, values, low, high, floor=0.0, ceiling=least)
     curve = _completed(picture, curve, findings=about_ranks(picture.snapshot, [rank]))[0]
     return replace(curve, span_words=curve.span_words or until_words(picture.snapshot, int(heat.step[-1])))

@@ -10,10 +10,11 @@ from rich.style import Style
 
 from ddpmon.format import age, figure, known, loss_brief
 from ddpmon.report.base_step import noise_ms
-from ddpmon.report.comparison import excesses, shares_by_phase
+from ddpmon.report.comparison import excesses, rare_excess, shares_by_phase
 from ddpmon.report.peers import as_shown, lateness_decimals, now_and_then, now_and_then_words
 from ddpmon.report.silence import silent_ranks
 from ddpmon.report.verdicts import firing, is_past, marked_ranks, restarted_alone
+from ddpmon.report.wording import one_step_of
 from ddpmon.run.model import SILENT_S
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ints, Ranks, Snapshot
@@ -69,9 +70,11 @@ def table_lines(picture: ViewState, view: TableView, width: int, height: int) ->
     if snapshot.ranks is None:
         return fit_all([title("ranks", "", width, look)], width, height)
     room = max(height - HEAD, 0)
-    lines = [title("ranks", _subtitle(view, room, len(snapshot.ranks), look), width, look)]
     rows = view.order[view.top : view.top + room]
     page = _Page(snapshot, look, width, rows, view.sort, picture.marked)
+    steps, part = page.rhythm
+    said = [f"{part}: in {steps}"] if part else []
+    lines = [title("ranks", "; ".join([*said, _subtitle(view, room, len(snapshot.ranks), look)]), width, look)]
     lines.append(page.headings(view, width))
     lines += [page.row(int(rank), width, view.focused and view.top + i == view.cursor) for i, rank in enumerate(rows)]
     if not len(view.order):
@@ -115,13 +118,14 @@ class _Page:
         rhythm = any(now_and_then_words(finding, 0) for finding in firing(snapshot.findings))
         self.sheet: Sheet = sheet(width, self.ranks, _host_width(snapshot), sort, rhythm=rhythm)
         self.noise_ms = noise_ms(snapshot)
-        self.scale = common_scale(self.ranks.work_ms, self.ranks.wait_ms)
         self.place = {rank: place for place, rank in enumerate(rows.tolist())}
         self.values = {c.key: c.values(self.ranks, rows) for c in (*self.sheet.before, *self.sheet.after)}
         self.decimals = self._decimals(snapshot)
         self.states = _states(look)
         self.excesses: dict[str, Floats] = {}
         self.snapshot = snapshot
+        self.rare = {rank: rare for rank, finding in self.marked.items() if (rare := self._rare(rank, finding))}
+        self.scale = self._scale()
         self.phases = np.stack([getattr(self.ranks, f"{name}_ms")[rows] for name in PHASES], axis=1)
 
     def _decimals(self, snapshot: Snapshot) -> dict[str, int]:
@@ -158,7 +162,14 @@ class _Page:
     def _legend(self, scale: str) -> Line:
         """What the shades of the bars mean, and the accent where a rank in sight has it."""
         excess = any(any(self._excess(rank, self.marked[rank])) for rank in self.place if rank in self.marked)
-        return legend(self.look, self.sheet.bar, scale, excess=excess)
+        return legend(self.look, self.sheet.bar, scale, excess=excess, rare=self.rhythm[1])
+
+    @property
+    def rhythm(self) -> tuple[str, str]:
+        """Of the first rank in sight that is late now and then `one step of 5`, `1/5`; both empty for none."""
+        measured = (now_and_then(self.marked[rank]) for rank in self.place if rank in self.rare)
+        found = next((each for each in measured if each is not None and one_step_of(each[1])), None)
+        return ("", "") if found is None else (one_step_of(found[1]), f"1/{found[1]:.0f}")
 
     def _heading(self, text: str, key: str | None, view: TableView) -> Segment:
         if key is None or text.isspace():
@@ -240,7 +251,20 @@ class _Page:
         phases = self.phases[self.place[rank]].tolist()
         if not any(map(known, phases)):
             phases = [0.0, 0.0, 0.0, 0.0, work]
-        return bar(phases, float(ranks.wait_ms[rank]), self.scale, width, self.look, self._excess(rank, finding))
+        excess, rare = self._excess(rank, finding), self.rare.get(rank, ())
+        return bar(phases, float(ranks.wait_ms[rank]), self.scale, width, self.look, excess, rare)
+
+    def _rare(self, rank: int, finding: Finding) -> tuple[float, ...]:
+        """What the late steps of a rank that is late now and then add to each phase on average, ms; empty for none."""
+        added = rare_excess(finding, lambda phase: self._more(phase, rank)) if rank < len(self.ranks) else {}
+        return tuple(added.get(phase, 0.0) for phase in PHASES) if sum(added.values()) > self.noise_ms else ()
+
+    def _scale(self) -> float:
+        """The ms of a full bar."""
+        work = self.ranks.work_ms.copy()
+        for rank, rare in self.rare.items():
+            work[rank] += sum(rare)
+        return common_scale(work, self.ranks.wait_ms)
 
     def _excess(self, rank: int, finding: Finding | None) -> tuple[float, ...]:
         """The lateness, as the column has it, shared out over the phases in which a finding says that it arises; ms.

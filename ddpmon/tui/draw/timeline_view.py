@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from ddpmon.format import age, count, figure, loss_words, plural, time_of_day
-from ddpmon.report.base_step import share_words
+from ddpmon.report.base_step import NOTABLE_SHARE, OF_BASE, share_words
 from ddpmon.report.last_word import last_step_s, still_words
 from ddpmon.report.run_about import is_simulated
 from ddpmon.report.step_clock import seconds_since, wall_of
@@ -23,7 +23,6 @@ from ddpmon.tui.draw.decimation import forward_fill, one_step_in, rate_words
 from ddpmon.tui.draw.panel import axis, beginning, paragraph, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, at_end, body, said_beyond, scale_of
-from ddpmon.tui.draw.run_plots import NOTABLE
 from ddpmon.tui.draw.timeline_events import Marks, event_rows
 from ddpmon.tui.draw.zoom import Span, column_of, span_words, steps_in, timeline_span, with_span
 from ddpmon.tui.lines import Line, fit, fit_all, left
@@ -35,6 +34,8 @@ FRAME, TRACK_MOST = 4, 14  # lines of title, events and axis; the most lines of 
 EVENT_ROWS, EVENT_SHARE = 2, 6  # of findings and of the phases that the user named: so many, or a sixth of the lines
 LOW = 18  # lines from which on a row has two at least
 HIDDEN, EXPOSED = "█", "▒"
+BUCKET_HEAD = 2  # lines above the buckets: title and headings
+LEAST_MS = 0.001  # of a bucket: three decimals say no less
 # In percent of the base step: from here on the latest rank of a step is named although no finding names it. In the
 # simulated healthy run some rank is the latest by chance: by 1.9 % of 8 ranks, 3.4 % of 64 and 4.7 % of 1,024 in the
 # median of 200 steps, and by 4.9, 6.0 and 6.3 % at most.
@@ -160,7 +161,7 @@ def _newest_told(timeline: Timeline, at: int) -> int:
 
 def _tracks(timeline: Timeline, at: int, findings: Sequence[Finding]) -> list[Track]:
     late, rank = float(timeline.late_pct[at]), int(timeline.late_rank[at])
-    least = NOTABLE * 100 if rank in late_ranks(findings) else NAMED_PCT
+    least = NOTABLE_SHARE * 100 if rank in late_ranks(findings) else NAMED_PCT
     is_late = rank >= 0 and late >= least
     bandwidth = timeline.busbw_gb_s[: at + 1][np.isfinite(timeline.busbw_gb_s[: at + 1])]  # none of the future
     bus = f"bus {figure(float(bandwidth[-1]))} GB/s" if bandwidth.size else ""
@@ -220,6 +221,8 @@ def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) ->
     elif rows < 3 and len(f"{name} {beyond}") < NAME:
         name = f"{name} {beyond}".rstrip()
     value = f"{number} {track.unit}".rstrip()
+    based = f"{value} {OF_BASE[-1]}"
+    value = based if track.is_lateness and len(based) < NAME else value
     return [(name, look.dim), (value, look.strong), *((remark, look.dim) for remark in remarks)]
 
 
@@ -254,16 +257,18 @@ def bucket_lines(
     """A row a bucket: its size, what it takes, and a bar whose exposed part is hatched.
 
     Without room for all of them the exposed ones come first, and `key` is named, which shows more. The title says
-    of whom and of when, and what the shades mean: the least of any rank, for the one that comes last waits for nobody.
+    of when they are and what the shades mean, the headings of whom: the least of any rank, for the one that comes last
+    waits for nobody.
     """
     if buckets is None:
         said = paragraph(_no_buckets(info), " ", look.dim, width, look)
         return fit_all([title("buckets", "", width, look), *said], width, height)
     signs = ("=", "#") if look.ascii_only else (HIDDEN, EXPOSED)
-    shown = len(buckets.ms) if len(buckets.ms) < height else max(height - 2, 0)
+    shown = len(buckets.ms) if len(buckets.ms) + BUCKET_HEAD <= height else max(height - BUCKET_HEAD - 1, 0)
     bare_ms = np.nan_to_num(buckets.exposed_ms)
     numbers = sorted(np.argsort(bare_ms <= 0, kind="stable")[:shown].tolist())
     lines = [title("buckets", _buckets_remark(buckets, signs, width), width, look)]
+    lines.append([Segment(f"{'':>5} {'size':>7}     least of any rank", look.dim)])
     lines += [_bucket_row(buckets, number, float(bare_ms[number]), signs, width, look) for number in numbers]
     if shown < len(buckets.ms):
         lines.append([Segment(f"      {plural(len(buckets.ms) - shown, 'more bucket')}: {key}", look.dim)])
@@ -278,22 +283,29 @@ def _no_buckets(info: RunInfo | None) -> str:
 
 
 def _buckets_remark(buckets: BucketView, signs: tuple[str, str], width: int) -> str:
-    """What the title says of the bars: what the shades mean, where there is room also of when, and of whom."""
+    """What the title says of the bars: what the shades mean, and of when they are where there is room."""
     steps, shades = f"steps {buckets.first_step:,}-{buckets.last_step:,}", f"{signs[0]} hidden, {signs[1]} exposed"
-    remarks = (f"least of any rank, {steps}, ms, {shades}", f"{steps}, ms, {shades}")
-    return next((remark for remark in remarks if len(remark) + len("buckets") + 6 <= width), f"ms, {shades}")
+    remark = f"{steps}, ms, {shades}"
+    return remark if len(remark) + len("buckets") + 6 <= width else f"ms, {shades}"
 
 
 def _bucket_row(
     buckets: BucketView, number: int, exposed_ms: float, signs: tuple[str, str], width: int, look: Look
 ) -> Line:
-    """A bucket's number, its size, its bar, whose exposed part is hatched, and what it takes."""
-    ms, most = float(buckets.ms[number]), max(float(np.nanmax(buckets.ms)), 1e-9)
+    """A bucket's number, its size, its bar, whose exposed part is hatched (`▒–` if unknown), and what it takes."""
+    ms, most = float(buckets.ms[number]), max(float(np.nan_to_num(buckets.ms).max()), 1e-9)
     room = max(width - 26, 4)
-    whole, part = round(ms / most * room), round(exposed_ms / most * room)
+    whole, part = round(float(np.nan_to_num(ms)) / most * room), round(exposed_ms / most * room)
+    unknown = "" if np.isfinite(buckets.exposed_ms[number]) else f" {signs[1]}{look.unknown}"
     return [
-        Segment(f" {number:>4} {buckets.sizes[number] / 2**20:>7.1f} MiB ", look.dim),
+        Segment(f" {number:>4} {_mebibytes(buckets.sizes[number]):>7} MiB ", look.dim),
         Segment(signs[0] * max(whole - part, 0), look.line),
         Segment(signs[1] * part, look.accent),
-        Segment(f" {figure(ms)}", look.text),
+        Segment(f" {f'<{LEAST_MS:g}' if ms < LEAST_MS else figure(ms, look.unknown)}", look.text),
+        Segment(unknown, look.dim),
     ]
+
+
+def _mebibytes(size: int) -> str:
+    """`25.0`; of a size above 0 that rounds to nothing `<0.1`."""
+    return "<0.1" if 0 < size < 0.05 * 2**20 else f"{size / 2**20:.1f}"

@@ -11,6 +11,7 @@ from ddpmon.format import known, plural
 from ddpmon.report.cost import hour_unit, hours_a_day, hours_words
 from ddpmon.report.finding_rows import badge
 from ddpmon.report.headline import brief_cause, brief_sentence, cause_words, command, facts, sentence
+from ddpmon.report.see_also import see_also_words
 from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, is_even, is_past
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
@@ -38,12 +39,23 @@ def verdict_lines(picture: ViewState, width: int) -> list[Line]:
     rows = _said(worst, snapshot, room if below else room - width_of(more), look)
     at = len(rows) if below else 0
     rows += _what_to_do(worst, snapshot, room - width_of(more) if below else room, look)
-    lead = [Segment(" ", look.text), Segment(f" {badge(worst)} ", badge_style(worst, look)), Segment("  ", look.text)]
-    leads = [lead, *[[Segment(INDENT, look.text)]] * (len(rows) - 1)]
+    leads = [_lead(worst, look), *[[Segment(INDENT, look.text)]] * (len(rows) - 1)]
     return [
         spread([*lead, *row], more if place == at else [], width)
         for place, (lead, row) in enumerate(zip(leads, rows, strict=True))
     ]
+
+
+def headline_line(picture: ViewState, worst: Finding, width: int) -> Line:
+    """The first line of the verdict, for the views that do not tell the finding `worst` themselves."""
+    row = _said(worst, picture.snapshot, width - len(INDENT) - 1, picture.look, most=1)[0]
+    return fit([*_lead(worst, picture.look), *row], width)
+
+
+def _lead(finding: Finding, look: Look) -> Line:
+    """The badge, as wide as `INDENT`."""
+    sign = Segment(f" {badge(finding)} ", badge_style(finding, look))
+    return [Segment(" ", look.text), sign, Segment("  ", look.text)]
 
 
 def badge_style(finding: Finding, look: Look) -> Style:
@@ -54,8 +66,8 @@ def badge_style(finding: Finding, look: Look) -> Style:
     return style + Style(bold=True, reverse=finding.severity == "critical")
 
 
-def _said(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> list[Line]:
-    """The facts in as many words as fit; else the finding's sentence in two lines at most."""
+def _said(finding: Finding, snapshot: Snapshot, room: int, look: Look, most: int = 2) -> list[Line]:
+    """The facts in as many words as fit; else the finding's sentence in `most` lines, one or two."""
     said = [[look.clean(part) for part in parts] for parts in facts(finding, snapshot, look.glyphs.dot)]
     for parts in said:
         for gap in (4, 3, 2):
@@ -64,10 +76,10 @@ def _said(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> list[L
     if said:
         return [fit(_facts(said[-1], 2, look), room)]
     ways = (wrap(look.clean(said(finding, snapshot)), room) for said in (sentence, brief_sentence))
-    rows = next((rows for rows in ways if len(rows) <= 2), [])
+    rows = next((rows for rows in ways if len(rows) <= most), [])
     if not rows:
-        first, *rest = wrap(look.clean(brief_sentence(finding, snapshot)), room)
-        rows = [first, f"{wrap(' '.join(rest), room - 2)[0]} {look.glyphs.more}"]
+        brief = wrap(look.clean(brief_sentence(finding, snapshot)), room)
+        rows = [*brief[: most - 1], clip_words(" ".join(brief[most - 1 :]), room, look.glyphs.more)]
     style = look.broken if is_broken(finding) else look.text
     return [[Segment(row, style)] for row in rows]
 
@@ -86,7 +98,8 @@ def _what_to_do(finding: Finding, snapshot: Snapshot, room: int, look: Look) -> 
     Once the run is over, no command stands alone: it does not say that it is for the next run.
     """
     arrow = "->" if look.ascii_only else "→"
-    cause = look.clean(cause_words(finding))
+    related = see_also_words(finding, snapshot)
+    cause = look.clean(cause_words(finding) or (f"see also: {related}" if related else ""))
     texts = advice_text(finding.advice, snapshot.own_host), "" if is_past(snapshot) else command(finding, snapshot)
     advice, run = (f"{arrow} {look.clean(text)}" if text else "" for text in texts)
     between = "   " if cause else ""

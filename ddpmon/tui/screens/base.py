@@ -14,6 +14,7 @@ from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import LEAST
+from ddpmon.tui.draw.verdict_lines import headline_line
 from ddpmon.tui.draw.zoom import steps_on_record, zoomed
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState, notice
@@ -203,7 +204,10 @@ class BaseScreen(Screen[None]):
 
 
 class ViewScreen(BaseScreen):
-    """A screen besides the overview: a header, with a notice where there is one, and a plain sentence without room."""
+    """A screen besides the overview: a header, a notice where there is one, and the headline unless the view tells it.
+
+    Without room it is a plain sentence.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "Back", show=False),
@@ -215,9 +219,10 @@ class ViewScreen(BaseScreen):
 
     def show(self) -> None:
         """Share out the room, then draw."""
-        self.query_one("#head", Canvas).set_height(1 + bool(notice(self.picture)) if self.fits else self.size.height)
+        high = len(self.head(self.size.width, self.size.height))
+        self.query_one("#head", Canvas).set_height(high)
         typing = FilterBar.HEIGHT if self.bar is not None and self.bar.display else 0
-        self.share_out(self.size.height - 2 - bool(notice(self.picture)) - typing)
+        self.share_out(self.size.height - 1 - high - typing)
         self._enlarge()
         self._focus_again()
         super().show()
@@ -259,13 +264,29 @@ class ViewScreen(BaseScreen):
         return self.size.width >= LEAST[0] and self.size.height >= LEAST[1]
 
     def head(self, width: int, height: int) -> list[Line]:
-        """Which run this is, and what stands between it and us; where nothing else fits, that it is too small."""
+        """Which run this is, what stands between it and us, and the headline; without room that it is too small."""
         if not self.fits:
             return too_small_lines(width, height, LEAST, self.picture.look)
         lines = [header_line(self.picture, width)]
-        # The height is that of an earlier picture, which may have had a notice where this one has none.
-        has_notice = height > 1 and bool(notice(self.picture))
-        return [*lines, notice_line(self.picture, width)] if has_notice else lines
+        lines += [notice_line(self.picture, width)] if notice(self.picture) else []
+        lines += [headline_line(self.picture, self.headline, width)] if self.headline else []
+        return lines[:height]  # which is that of an earlier picture, without a notice or a headline
+
+    @property
+    def headline(self) -> Finding | None:
+        """The headline of the overview, where this view does not tell it itself."""
+        worst = headline(self.picture.below_notice)
+        return None if worst in self.told else worst
+
+    @property
+    def told(self) -> Sequence[Finding]:
+        """The findings that the view tells itself."""
+        return ()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on the headline opens it in the list of findings."""
+        if self.headline is not None and self.panel_at(event) == "head" and event.y == 1 + bool(notice(self.picture)):
+            self.dashboard.links.open_finding(self.headline)
 
     @property
     def pause(self) -> Keys:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -12,7 +13,7 @@ from ddpmon.report.wording import format_ranks
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.heat import ranks_lines
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.peer_table import marked_lines, ranks_fitting, table_size
+from ddpmon.tui.draw.peer_table import loud_findings, marked_lines, ranks_fitting, table_size
 from ddpmon.tui.draw.run_plots import count_below, marked_plots, plots_below, run_plots
 from ddpmon.tui.lines import Line, fit_all
 from ddpmon.tui.screens.base import ViewScreen
@@ -50,6 +51,11 @@ class CompareScreen(ViewScreen):
         return next(
             (each for each in firing(self.picture.snapshot.findings) if set(self.ranks) & set(each.ranks)), None
         )
+
+    @property
+    def told(self) -> Sequence[Finding]:
+        """Those that name one of the ranks: they stand below the figures."""
+        return loud_findings(self.ranks, firing(self.picture.snapshot.findings))
 
     @property
     def subject(self) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from ddpmon.report.see_also import see_also
 from ddpmon.report.verdicts import same_among
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.finding_view import calm_rows, evidence_lines
@@ -26,7 +28,7 @@ class Evidence(ScrollText, can_focus=False):
 
 
 class FindingsScreen(ViewScreen):
-    """Every finding; `enter` goes to its first rank, `h` to its host.
+    """Every finding; `enter` goes to its first rank, of one about the run to what it says to see also; `h` to its host.
 
     Attributes:
         sought: the finding that the cursor goes to when the view is drawn next, None to leave it where it is, or on
@@ -70,6 +72,11 @@ class FindingsScreen(ViewScreen):
     def finding_here(self) -> Finding | None:
         """The finding under the cursor."""
         return self.listing.finding
+
+    @property
+    def told(self) -> Sequence[Finding]:
+        """Those in the list, which the filter fits."""
+        return self.picture.found
 
     @property
     def detailed_rank(self) -> int | None:
@@ -122,12 +129,23 @@ class FindingsScreen(ViewScreen):
         self.evidence.redraw()
 
     def on_finding_list_opened(self) -> None:
-        """Open the rank that the finding names first, else its host."""
-        finding = self.listing.finding
+        """Open the rank that the finding names first, else what it says to see also, else its host."""
+        finding, related = self.listing.finding, self._related
         if finding is not None and finding.ranks:
             self.dashboard.links.open_rank(finding.ranks[0])
+        elif related is not None:
+            self.sought = related
+            self.show()
         else:
             self.action_host()
+
+    @property
+    def _related(self) -> Finding | None:
+        """The first finding that the one under the cursor, if it is about the whole run, says to see also."""
+        finding = self.listing.finding
+        if finding is None or finding.ranks or finding.nodes:
+            return None
+        return next(iter(see_also(finding, self.picture.snapshot)), None)
 
     def action_host(self) -> None:
         """Open the host of the finding."""
@@ -154,7 +172,8 @@ class FindingsScreen(ViewScreen):
         if self.is_typing:
             return self.typing_keys
         many = len(self.picture.found)
-        links: Keys = (("enter", "rank"), ("h", "host"), ("j k", "move"))[: 0 if not many else 2 if many == 1 else 3]
+        to = "rank" if self._related is None else "see also"
+        links: Keys = (("enter", to), ("h", "host"), ("j k", "move"))[: 0 if not many else 2 if many == 1 else 3]
         return (
             ("esc", "back"), *links, ("y Y", "copy"), ("w", "write"), ("/", "filter"), ("?", "help"),
             ("1-5", "views"), *self.pause, *self.zoom_keys, ("q", "quit"),

@@ -54,6 +54,17 @@ class HostReading(ViewScreen):
         return super().finding_here or next(iter(about), None)
 
     @property
+    def told(self) -> Sequence[Finding]:
+        """Those about one of the hosts that are shown."""
+        findings = self.picture.snapshot.findings
+        return [finding for node in self.shown_hosts for finding in about_host(findings, node)]
+
+    @property
+    def shown_hosts(self) -> Sequence[NodeView]:
+        """The hosts of the view."""
+        raise NotImplementedError
+
+    @property
     def subject(self) -> str:
         """The host."""
         return "" if self.host is None else self.host.host
@@ -149,6 +160,11 @@ class HostsScreen(HostReading):
     def number(self) -> int | None:
         """The number of the host under the cursor, or of the only one."""
         return self.table.chosen if self.table.display else self.only
+
+    @property
+    def shown_hosts(self) -> Sequence[NodeView]:
+        """All hosts: the table says of each what is found."""
+        return self.picture.snapshot.nodes
 
     @property
     def only(self) -> int:
@@ -286,6 +302,11 @@ class HostScreen(HostReading):
     def number(self) -> int:
         """The number of the host."""
         return self.node
+
+    @property
+    def shown_hosts(self) -> Sequence[NodeView]:
+        """The host."""
+        return [] if self.host is None else [self.host]
 
     def follow(self) -> None:
         """Put the cursor on the chosen rank, if it is one of this host."""

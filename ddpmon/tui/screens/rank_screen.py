@@ -9,6 +9,8 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from ddpmon.report.verdicts import naming
+from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.courses import METRICS, offered
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.panel import Keys
@@ -60,6 +62,13 @@ class RankScreen(ViewScreen):
     def _detail(self, width: int, height: int) -> list[Line]:
         plotted = self._plotted
         return detail_lines(self.picture, self.rank, width, height, plotted.metric, plot_alone=plotted.alone)
+
+    @property
+    def told(self) -> Sequence[Finding]:
+        """Those about the rank, whose sentences stand above its plots."""
+        ranks = self.picture.snapshot.ranks
+        host = ranks.host[self.rank] if ranks is not None and self.rank < len(ranks) else None
+        return naming(self.picture.snapshot.findings, self.rank, host)
 
     @property
     def detailed_rank(self) -> int | None:

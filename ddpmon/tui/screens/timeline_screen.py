@@ -13,7 +13,7 @@ from ddpmon.report.rank_places import is_hanging
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD, WIDE
 from ddpmon.tui.draw.place_table import STACK_LEAST, stuck_height, stuck_lines
-from ddpmon.tui.draw.timeline_view import bucket_lines, step_at, timeline_height, timeline_lines
+from ddpmon.tui.draw.timeline_view import BUCKET_HEAD, bucket_lines, step_at, timeline_height, timeline_lines
 from ddpmon.tui.draw.zoom import shown_timeline
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import ViewScreen
@@ -74,7 +74,7 @@ class TimelineScreen(ViewScreen):
         hangs = hangs and rows > 0
         stuck = stuck_height(self.picture, self.table.rank or 0) if hangs else 0
         wide, detail, alone = self.size.width >= WIDE, self._has_buckets, self._shows_buckets
-        needed = self._bucket_count + 1 if alone or (wide and detail) else 0
+        needed = self._bucket_count + BUCKET_HEAD if alone or (wide and detail) else 0
         below = max(0 if alone else rows + stuck, needed - TABLE_HEAD)
         high = timeline_height(room, below, first=alone and detail)
         self._cuts_buckets = room - high < needed and not alone

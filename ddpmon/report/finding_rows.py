@@ -218,8 +218,9 @@ def lasting(seconds: float | None, *, is_bound: bool) -> str:
 
 def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:
     """(name, words) of all that is known of a finding, besides its sentence; not cleaned."""
+    measured = {key: value for key, value in finding.evidence.items() if not _of_cause(key)}
     found = [
-        ("Measured", evidence_words({key: value for key, value in finding.evidence.items() if not _of_cause(key)})),
+        ("Measured", evidence_words(measured, is_over=finding.cleared_at_step is not None)),
         ("Since", _since_words(finding, snapshot)),
         ("Over", _over_words(finding, snapshot)),
         (costs_word(snapshot, finding).capitalize(), _cost_words(finding, snapshot)),
@@ -242,7 +243,8 @@ def _cause_words(finding: Finding) -> str:
     """The cause, and its figures that the sentence on it does not have."""
     said = ("cause_pid", "cause_user", "cause_command", "cause_strength", "cause_sm_pct")
     more = {key: value for key, value in finding.evidence.items() if _of_cause(key) and key not in said}
-    return "; ".join(filter(None, [finding.cause or "", evidence_words(more)]))
+    words = evidence_words(more, is_over=finding.cleared_at_step is not None)
+    return "; ".join(filter(None, [finding.cause or "", words]))
 
 
 def _since_words(finding: Finding, snapshot: Snapshot) -> str:

@@ -233,7 +233,7 @@ def _in_full(finding: Finding, picture: ViewState, width: int) -> list[Line]:
     text = look.dim if over else look.text
     lines = _paragraph(look.clean(finding.summary), width, style if over else style + Style(bold=True), f" {glyph} ")
     lines += _paragraph(look.clean(facts_of(finding, costs_word(picture.snapshot, finding))), width, look.dim)
-    words = look.clean(evidence_words(finding.evidence))
+    words = look.clean(evidence_words(finding.evidence, is_over=over))
     lines += _paragraph(f"evidence: {words}", width, look.dim) if words else []
     for name, rows in evidence_blocks(finding.evidence):
         lines += block_lines(look.clean(name), rows, width, look)

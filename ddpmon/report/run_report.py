@@ -12,7 +12,7 @@ from ddpmon.format import UNKNOWN, clean, clock, count, figure, known, local_tim
 from ddpmon.report import attempt_sentences
 from ddpmon.report.cost import OVERLAP, hour_unit, hours_within, hours_words, together_words
 from ddpmon.report.job_progress import throughput_unit
-from ddpmon.report.past import how_ended, kill_of
+from ddpmon.report.past import asks, how_ended, kill_of
 from ddpmon.report.run_about import model, settings, versions
 from ddpmon.report.verdicts import calm_sentence, headline
 from ddpmon.report.wording import last_steps, run_share
@@ -62,6 +62,11 @@ class Event:
     hours: float | None = None
     began_before_report: bool = False
     finding_id: int | None = None
+
+    @property
+    def to_do(self) -> str:
+        """What there is to do about it; empty where it has passed."""
+        return self.advice if asks(self.kind, is_over=not self.lasts) else ""
 
 
 @dataclass(frozen=True, slots=True)

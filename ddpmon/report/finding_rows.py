@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ddpmon.diagnose.kinds import KINDS, KindName
 from ddpmon.format import age, count, known, pct, signed, time_of_day
-from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours
+from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours, lost_words
 from ddpmon.report.evidence import UNSEEN, evidence_words, unseen
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.peers import RHYTHM, now_and_then_words
@@ -262,7 +262,7 @@ def _listed(finding: Finding) -> str:
 
 
 def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
-    """`22 % of the run's time, 12.4 GPU-h lost so far, 78 GPU-h a day`."""
+    """`22 % of the run's time, about 12.4 GPU-h lost so far, 78 GPU-h a day`."""
     if not known(finding.cost_pct):
         return ""
     words, run = cost_share(finding), snapshot.run
@@ -271,9 +271,9 @@ def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
         words = f"all of the run's time while it {'stood' if over else 'stands'} still"
     if finding.cleared_at_step is not None or run is None:
         return words
-    hours, unit = lost_hours(finding, snapshot), hour_unit(snapshot)
-    least = "at least " if finding.since_is_bound else ""
+    hours, unit, is_exact = lost_hours(finding, snapshot), hour_unit(snapshot), stops_job(finding)
+    lost = "" if hours is None else lost_words(hours, unit, is_bound=finding.since_is_bound, is_exact=is_exact)
+    lost = f", {lost} lost" if lost else ""
     if is_past(snapshot):
-        return words + ("" if hours is None else f", {least}{hours_words(hours)} {unit} lost")
-    lost = "" if hours is None else f", {least}{hours_words(hours)} {unit} lost so far"
-    return f"{words}{lost}, {hours_words(lost_a_day(finding, run.world_size))} {unit} a day"
+        return f"{words}{lost}"
+    return f"{words}{f'{lost} so far' if lost else ''}, {hours_words(lost_a_day(finding, run.world_size))} {unit} a day"

@@ -185,7 +185,7 @@ def test_what_began_before_the_recording_and_was_over_before_its_end_is_counted_
     assert late.last_at is not None
     assert late.hours is not None
     assert late.hours == pytest.approx(late.cost_pct / 100 * 8 * (late.last_at - report.began_at) / 3600)
-    assert cost_words(late, report).endswith(f", {hours_words(late.hours)} GPU-h since the recording began")
+    assert cost_words(late, report).endswith(f", about {hours_words(late.hours)} GPU-h since the recording began")
 
 
 def test_what_is_over_without_a_word_from_its_rule_is_told_in_the_past_too(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,7 +41,7 @@ def shown() -> Snapshot:
     return replace(made, findings=(found, other), run=replace(made.run, step_age_s=0.2))
 
 
-def drawn(lines: Sequence[Line]) -> str:
+def drawn(lines: list[Line]) -> str:
     """Lines as text, without the breaks between words."""
     return re.sub(r"\s+", " ", " ".join(text_of(lines)))
 

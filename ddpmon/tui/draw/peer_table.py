@@ -307,7 +307,7 @@ def _hosts(snapshot: Snapshot, who: Sequence[int], name: int, widths: Widths, lo
     """What the differences are, or the width that they need; and the hosts below the ranks' names."""
     room, cell = widths.more, widths.cell
     least = NAME + NUMBER + 1 + len(who) * (VALUE_LEAST + MORE_LEAST)
-    against = f" {_against(who, name - 2)}" if room else f" diff: {least} columns"
+    against = f" {_against(who, name - 1)}" if room else f" diff: {least} columns"
     against = against if len(who) > 1 else ""
     line: Line = [Segment(left(against, name, look.glyphs.more), look.dim)]
     for rank in who:

@@ -65,6 +65,7 @@ class Kind(Struct, frozen=True):
         late: the ranks that it names are late, and a cause may explain it.
         slower: the job as a whole is slower than it was, and a cause may explain it.
         waited_for: the screen says that the time lost to waiting is lost for the ranks that it names.
+        happens: it tells what happened at a moment, which is worth a look also when it is over.
         marks: as information it still marks the ranks and hosts that it names.
         in_tables: a table can show it, because it speaks of steps and losses, and not of processes or of the monitor.
         acts_on: the phases that it can make longer, as a cause of lateness; empty: it is no such cause.
@@ -80,6 +81,7 @@ class Kind(Struct, frozen=True):
     late: bool = False
     slower: bool = False
     waited_for: bool = False
+    happens: bool = False
     marks: bool = True
     in_tables: bool = False
     acts_on: frozenset[str] = frozenset()
@@ -112,7 +114,14 @@ _SLOWNESS = (
     Kind("job_slower", "job", "the whole run is slower than before", slower=True, in_tables=True),
     Kind("slow_network", "job", "the gradient transfer takes longer than before", slower=True, in_tables=True),
     Kind("gc_pauses", "job", "Python's garbage collector costs time", in_tables=True),
-    Kind("pause", "job", "an evaluation, a checkpoint or a rare long step takes time", marks=False, in_tables=True),
+    Kind(
+        "pause",
+        "job",
+        "an evaluation, a checkpoint or a rare long step takes time",
+        happens=True,
+        marks=False,
+        in_tables=True,
+    ),
 )
 _FAILURES = (
     Kind(
@@ -129,16 +138,18 @@ _FAILURES = (
         "which rank failed first, with which exception, at which line",
         stops_job="info",
         broken=6,
+        happens=True,
     ),
     Kind("rank_lost", "rank", "a rank is silent", stops_job="critical", broken=4),
-    Kind("nonfinite_loss", "rank", "whose loss became NaN or infinite first", broken=2, in_tables=True),
-    Kind("loss_jump", "rank", "a loss jumped", in_tables=True),
+    Kind("nonfinite_loss", "rank", "whose loss became NaN or infinite first", broken=2, happens=True, in_tables=True),
+    Kind("loss_jump", "rank", "a loss jumped", happens=True, in_tables=True),
     Kind(
         "uneven_inputs",
         "rank",
         "the data of a rank ended before that of the others",
         stops_job="warning",
         broken=3,
+        happens=True,
     ),
 )
 # Causes with the same measure carry the same share of a lateness. Of these, what others do to the rank (a quota, a

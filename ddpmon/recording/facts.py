@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from ddpmon.codec import encode
 from ddpmon.diagnose.alert import SEVERITIES, Alert
 from ddpmon.machine import GpuFigures
+from ddpmon.report.sentences import tell
 from ddpmon.run.model import Run
 from ddpmon.schema import RunInfo
 from ddpmon.shell_command import advice_text, of_the_past
@@ -21,7 +24,25 @@ HOSTS_EVERY_S = 15.0  # four rows a minute and host: enough for a curve of hours
 RANKS_EVERY_S = 10.0
 Identity = tuple[object, ...]
 RankMark = tuple[np.ndarray | None, float]
-AlertMark = tuple[dict[Identity, int], dict[int, int], set[Identity]]
+
+
+class AlertRow(NamedTuple):
+    """An alert that lasts.
+
+    Attributes:
+        number: of its row in the table.
+        worst: its worst severity so far, as a place among all.
+        alert: how it was said last.
+        last_step: the step of the run then.
+    """
+
+    number: int
+    worst: int
+    alert: Alert
+    last_step: int
+
+
+AlertMark = dict[Identity, AlertRow]
 
 
 def insert_run(book: sqlite3.Connection, run: int, info: RunInfo, wall: float) -> None:
@@ -134,52 +155,46 @@ class AlertRows:
 
     def __init__(self, run: int) -> None:
         self._run = run
-        self._rows: dict[Identity, int] = {}  # of those that last -> their number
-        self._worst: dict[int, int] = {}  # number -> its worst severity so far
-        self._over: set[Identity] = set()  # those that are still said, and have been cleared
+        self._rows: dict[Identity, AlertRow] = {}  # of those that last
 
     def mark(self) -> AlertMark:
-        """The alerts that last or have just been cleared, for `go_back`."""
-        return {**self._rows}, {**self._worst}, {*self._over}
+        """The alerts that last, for `go_back`."""
+        return {**self._rows}
 
     def go_back(self, mark: AlertMark) -> None:
         """What was written since has been rolled back."""
-        self._rows, self._worst, self._over = mark
+        self._rows = mark
 
     def write(self, book: sqlite3.Connection, tick: Tick, step: int) -> None:
         """Take in what was said at this tick, when the run was at `step`."""
         lasting: dict[Identity, tuple[Alert, Finding]] = {}
-        over: set[Identity] = set()
+        over: dict[Identity, tuple[Alert, Finding]] = {}
         for alert, finding in zip(tick.alerts, tick.findings, strict=True):
             if alert.cleared_at_step is None:
                 lasting[_identity(alert)] = alert, finding
-                continue
-            over.add(ended := (*_identity(alert), alert.cleared_at_step))
-            if ended not in self._over:
-                self._clear(book, alert, finding)
-        self._over = over
+            else:
+                over.setdefault(_identity(alert), (alert, finding))  # the newest comes first
         for identity, (alert, finding) in lasting.items():
             self._put(book, identity, alert, finding, tick, step)
         for identity in [*self._rows.keys() - lasting.keys()]:
-            row = self._rows.pop(identity)
-            self._worst.pop(row, None)
-            book.execute("UPDATE alerts SET ended_at = ? WHERE id = ?", (tick.wall, row))
+            _end(book, self._rows.pop(identity), over.get(identity), tick.wall)
 
     def _put(
         self, book: sqlite3.Connection, identity: Identity, alert: Alert, finding: Finding, tick: Tick, step: int
     ) -> None:
-        if identity not in self._rows:
+        before = self._rows.get(identity)
+        if before is None:
             cursor = book.execute(
                 "INSERT INTO alerts (run, kind, first_at, first_step, finding_id) VALUES (?, ?, ?, ?, ?)",
                 (self._run, alert.kind, tick.wall, step, alert.id),
             )
-            self._rows[identity] = cursor.lastrowid or 0
-        row = self._rows[identity]
-        worst = self._worst[row] = max(self._worst.get(row, 0), SEVERITIES.index(alert.severity))
+            before = AlertRow(cursor.lastrowid or 0, 0, alert, step)
+        worst = max(before.worst, SEVERITIES.index(alert.severity))
+        row = self._rows[identity] = AlertRow(before.number, worst, alert, step)
         values = (
             alert.severity, SEVERITIES[worst], finding.summary, json.dumps(finding.ranks), json.dumps(finding.nodes),
             finding.phase, finding.cause, finding.since_step, finding.cost_pct, json.dumps(dict(finding.evidence)),
-            advice_text(of_the_past(finding.advice)), tick.wall, step, row,
+            advice_text(of_the_past(finding.advice)), tick.wall, step, row.number,
         )  # fmt: skip
         book.execute(
             "UPDATE alerts SET severity = ?, worst = ?, summary = ?, ranks = ?, nodes = ?, phase = ?, cause = ?, "
@@ -187,12 +202,23 @@ class AlertRows:
             values,
         )
 
-    def _clear(self, book: sqlite3.Connection, alert: Alert, finding: Finding) -> None:
-        """Write until when it was said, and its sentence in the past."""
-        row = self._rows.get(_identity(alert))
-        if row is not None:
-            values = alert.cleared_at_step, finding.summary, row
-            book.execute("UPDATE alerts SET cleared_at_step = ?, summary = ? WHERE id = ?", values)
+
+def _end(book: sqlite3.Connection, row: AlertRow, over: tuple[Alert, Finding] | None, wall: float) -> None:
+    """Write until when it was said, and its sentence in the past.
+
+    Args:
+        book: the tables.
+        row: how it was said last.
+        over: how its rule says it now; None where the rule has dropped it without a word on its end.
+        wall: the Unix time at which it is no longer said.
+    """
+    cleared = None if over is None else over[0].cleared_at_step
+    last = max(row.last_step, row.alert.since_step or 0)
+    finding = tell(replace(row.alert, cleared_at_step=last)) if over is None else over[1]
+    book.execute(
+        "UPDATE alerts SET cleared_at_step = ?, ended_at = ?, summary = ?, cause = ? WHERE id = ?",
+        (cleared, wall, finding.summary, finding.cause, row.number),
+    )
 
 
 def _identity(alert: Alert) -> Identity:

@@ -15,7 +15,12 @@ from ddpmon.diagnose.advice import (
 )
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.format import ms, pct, size
-from ddpmon.report.wording import Evidence, Sentence, Words
+from ddpmon.report.tense import tense
+from ddpmon.report.wording import (
+    Evidence,
+    Sentence,
+    Words,
+)
 
 _WORKERS = {-1: "", 0: " without DataLoader workers"}
 _LOAD_BEHIND = (
@@ -32,7 +37,7 @@ def _input(m: InputAdvice, alert: Alert) -> Words:
     workers = _WORKERS.get(m.workers, f" with {m.workers} DataLoader workers")
     return _advise(
         alert,
-        f"input takes {ms(m.input_ms)} of a step of {ms(m.step_ms)} on the typical rank{workers}",
+        f"input {tense(alert, 'takes')} {ms(m.input_ms)} of a step of {ms(m.step_ms)} on the typical rank{workers}",
         _LOAD_BEHIND,
         {"input_ms": m.input_ms, "step_ms": m.step_ms, "workers": m.workers},
     )
@@ -41,8 +46,8 @@ def _input(m: InputAdvice, alert: Alert) -> Words:
 def _one_bucket(m: OneBucketAdvice, alert: Alert) -> Words:
     return _advise(
         alert,
-        f"all gradients ({size(m.gradient_bytes)}) are in one bucket, so none of its "
-        f"{_transfer(m.transfer_ms, m.at_most)} of transfer overlaps with backward",
+        f"all gradients ({size(m.gradient_bytes)}) {tense(alert, 'are')} in one bucket, so none of its "
+        f"{_transfer(m.transfer_ms, m.at_most)} of transfer {tense(alert, 'overlaps')} with backward",
         "use smaller buckets, which start while backward still runs: "
         f"DistributedDataParallel(bucket_cap_mb={m.cap_mib})",
         {"transfer_ms": m.transfer_ms, "backward_ms": m.backward_ms, "gradient_bytes": m.gradient_bytes},
@@ -52,19 +57,19 @@ def _one_bucket(m: OneBucketAdvice, alert: Alert) -> Words:
 def _many_buckets(m: ManyBucketsAdvice, alert: Alert) -> Words:
     return _advise(
         alert,
-        f"the gradients are in {m.buckets} buckets of {size(m.bucket_bytes)}, and "
-        f"{_transfer(m.transfer_ms, m.at_most)} of transfer a step is not hidden: many small reductions spend more "
-        "time on latency than on data",
+        f"the gradients {tense(alert, 'are')} in {m.buckets} buckets of {size(m.bucket_bytes)}, and "
+        f"{_transfer(m.transfer_ms, m.at_most)} of transfer a step {tense(alert, 'is')} not hidden: many small "
+        "reductions spend more time on latency than on data",
         _LARGER_BUCKETS,
         {"buckets": m.buckets, "bucket_bytes": m.bucket_bytes, "transfer_ms": m.transfer_ms},
     )
 
 
 def _accumulate(m: AccumulateAdvice, alert: Alert) -> Words:
-    share = 100 * (m.transfer_ms / m.step_ms)
+    share = f"{100 * (m.transfer_ms / m.step_ms):.0f} % of a step ({_transfer(m.transfer_ms, m.at_most)})"
     return _advise(
         alert,
-        f"{share:.0f} % of a step ({_transfer(m.transfer_ms, m.at_most)}) is transfer that backward does not hide",
+        f"{share} {tense(alert, 'is')} transfer that backward {tense(alert, 'does')} not hide",
         _REDUCE_LESS,
         {"transfer_ms": m.transfer_ms, "step_ms": m.step_ms},
     )
@@ -73,8 +78,8 @@ def _accumulate(m: AccumulateAdvice, alert: Alert) -> Words:
 def _half_precision(m: HalfPrecisionAdvice, alert: Alert) -> Words:
     return _advise(
         alert,
-        f"{size(m.gradient_bytes)} of float32 gradients take {_transfer(m.transfer_ms, m.at_most)} a step outside "
-        "backward",
+        f"{size(m.gradient_bytes)} of float32 gradients {tense(alert, 'take')} {_transfer(m.transfer_ms, m.at_most)} a "
+        "step outside backward",
         _HALVE,
         {"transfer_ms": m.transfer_ms, "gradient_bytes": m.gradient_bytes, "busbw_gb_s": m.busbw_gb_s},
     )
@@ -82,9 +87,11 @@ def _half_precision(m: HalfPrecisionAdvice, alert: Alert) -> Words:
 
 def _interconnect(m: InterconnectAdvice, alert: Alert) -> Words:
     if m.path == "gloo":
-        said, advice = "the GPUs reduce through Gloo, which copies by way of the host", _NCCL
+        said = f"the GPUs {tense(alert, 'reduce')} through Gloo, which copies by way of the host"
+        advice = _NCCL
     else:
-        said = f"the reduction between {m.hosts} hosts gets at least {m.busbw_gb_s:.2g} GB/s of bus bandwidth"
+        least = f"{tense(alert, 'gets')} at least {m.busbw_gb_s:.2g} GB/s of bus bandwidth"
+        said = f"the reduction between {m.hosts} hosts {least}"
         advice = _WHICH_NETWORK
     return _advise(
         alert,
@@ -94,10 +101,10 @@ def _interconnect(m: InterconnectAdvice, alert: Alert) -> Words:
     )
 
 
-def _bucket_view(m: BucketViewAdvice, _alert: Alert) -> Words:
-    copy = size(m.gradient_bytes)
+def _bucket_view(m: BucketViewAdvice, alert: Alert) -> Words:
+    copy, is_ = size(m.gradient_bytes), tense(alert, "is")
     return Words(
-        f"the memory of a GPU is {m.memory_pct:.0f} % full, and {copy} of it is a second copy of the gradients",
+        f"the memory of a GPU {is_} {m.memory_pct:.0f} % full, and {copy} of it {is_} a second copy of the gradients",
         advice=f"use DistributedDataParallel(gradient_as_bucket_view=True), which frees {copy}",
         evidence={"memory_pct": m.memory_pct, "gradient_bytes": m.gradient_bytes},
     )
@@ -110,7 +117,7 @@ def _transfer(duration_ms: float, at_most: bool) -> str:
 
 def _advise(alert: Alert, said: str, advice: str, evidence: Evidence) -> Words:
     gain = alert.cost_pct or 0.0
-    rest = f"Up to {pct(gain)} % of the run's time could be saved."
+    rest = f"Up to {pct(gain)} % of the run's time {tense(alert, 'could be')} saved."
     return Words(said, rest=rest, advice=advice, evidence={**evidence, "gain_pct": gain})
 
 

@@ -10,6 +10,7 @@ from ddpmon.report.verdicts import stops_job
 from ddpmon.snapshot import Finding, Snapshot
 
 _HOUR_S = 3600
+_HARDLY_ANY = 0.005  # hours that are shown as <0.01
 OVERLAP = "the findings overlap: ranks that are late in the same steps lose the same time"
 UNLIKE_WAITING = (
     "what a finding loses can exceed what is lost to waiting: it counts the time since its onset, and also that of the "
@@ -49,6 +50,17 @@ def lost_hours(finding: Finding, snapshot: Snapshot, not_before: float = -math.i
     if finding.cost_pct is None or run.step_age_s is None:
         return None
     return hours_within(max(0.0, lost_s - run.step_age_s), finding.cost_pct, run.world_size)
+
+
+def lost_words(hours: float, unit: str, *, is_bound: bool, is_exact: bool = False) -> str:
+    """`about 4.6 GPU-h`, of what began before it could be seen `at least 4.6 GPU-h`; nothing else of a standstill.
+
+    The share that a trouble costs is one of its last steps, and stands for all of the time since its onset. Where that
+    share falls, so do the hours, although nothing that was lost comes back: they are an estimate.
+    """
+    is_nothing = hours < _HARDLY_ANY
+    lead = "at least " if is_bound else "" if is_exact or is_nothing else "about "
+    return f"{lead}{hours_words(hours)} {unit}"
 
 
 def loses_since(finding: Finding, snapshot: Snapshot) -> float | None:
@@ -96,6 +108,6 @@ def hours_a_day(pct: float, ranks: int) -> float:
 
 def hours_words(hours: float) -> str:
     """0.12, 4.6, 78, 1,204; what is hardly anything as <0.01."""
-    if hours < 0.005:
+    if hours < _HARDLY_ANY:
         return "<0.01"
     return f"{hours:,.{0 if hours >= 9.95 else 1 if hours >= 0.995 else 2}f}"

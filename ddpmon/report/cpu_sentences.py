@@ -13,14 +13,25 @@ from ddpmon.diagnose.contention.cpu import (
 )
 from ddpmon.diagnose.contention.foreign_processes import CpuContentionMeasures
 from ddpmon.format import plural
-from ddpmon.report.wording import Sentence, Words, clean, cores, culprit_evidence, does, format_ranks, host_name, named
+from ddpmon.report.tense import tense
+from ddpmon.report.wording import (
+    Sentence,
+    Words,
+    clean,
+    cores,
+    culprit_evidence,
+    does,
+    format_ranks,
+    host_name,
+    named,
+)
 
 _NEARLY_ALL = 0.8  # of what all of them take: the first process alone is named then
 
 
 def _contention(m: CpuContentionMeasures, alert: Alert) -> Words:
-    takes = _takes(m)
-    waits = f"{does(alert.ranks, 'wait')} for a CPU {m.runqueue_pct:.0f} % of the time"
+    takes = _takes(m, alert)
+    waits = f"{does(alert.ranks, 'wait', alert)} for a CPU {m.runqueue_pct:.0f} % of the time"
     return Words(
         f"{takes} on {host_name(alert)}, where {waits}",
         because=f"CPU contention: {takes}",
@@ -33,15 +44,17 @@ def _contention(m: CpuContentionMeasures, alert: Alert) -> Words:
     )
 
 
-def _takes(m: CpuContentionMeasures) -> str:
+def _takes(m: CpuContentionMeasures, alert: Alert) -> str:
     if m.first_pct >= _NEARLY_ALL * m.taken_pct:
-        return f"{named(m.culprits[0])} takes {cores(m.first_pct, m.cpus)}"
-    return f"{named(m.culprits[0])} and {len(m.culprits) - 1} more take {cores(m.taken_pct, m.cpus)}"
+        return f"{named(m.culprits[0])} {tense(alert, 'takes')} {cores(m.first_pct, m.cpus)}"
+    them = f"{named(m.culprits[0])} and {len(m.culprits) - 1} more"
+    return f"{them} {tense(alert, 'take')} {cores(m.taken_pct, m.cpus)}"
 
 
 def _pinned(m: CpuPinnedMeasures, alert: Alert) -> Words:
     cpus = f"CPU {clean(m.affinity, 40)}" if m.cpus == 1 else f"{m.cpus} CPUs"
-    said = f"{does(alert.ranks, 'share')} {cpus}, although {host_name(alert)} has {m.host_cpus}"
+    although = f"although {host_name(alert)} {tense(alert, 'has')} {m.host_cpus}"
+    said = f"{does(alert.ranks, 'share', alert)} {cpus}, {although}"
     return Words(
         said,
         because=f"shared CPU cores: {said}",
@@ -54,7 +67,7 @@ def _pinned(m: CpuPinnedMeasures, alert: Alert) -> Words:
 def _throttled(m: CpuThrottledMeasures, alert: Alert) -> Words:
     limit = "the limit of its cgroup" if m.quota_cpus is None else f"a limit of {m.quota_cpus:.3g} CPUs"
     them = "it" if len(alert.ranks) == 1 else "them"
-    said = f"{limit} throttles {them} for {min(m.throttled_pct, 100):.0f} % of the time"
+    said = f"{limit} {tense(alert, 'throttles')} {them} for {min(m.throttled_pct, 100):.0f} % of the time"
     return Words(
         f"{format_ranks(alert.ranks)} ({host_name(alert)}): {said}",
         because=f"a CPU quota: {said}",
@@ -70,7 +83,7 @@ def _oversubscribed(m: CpuOversubscribedMeasures, alert: Alert) -> Words:
     below = f" and {m.workers:,} {_children(m)[m.workers != 1]}" if m.workers else ""
     cpus = f"{m.usable_cpus:.3g} usable CPU{'' if m.usable_cpus == 1 else 's'}"
     said = f"{plural(m.threads, 'compute thread')}{below} on {cpus}"
-    run = "runs" if len(alert.ranks) == 1 else "together run"
+    run = tense(alert, "runs") if len(alert.ranks) == 1 else f"together {tense(alert, 'run')}"
     return Words(
         f"{format_ranks(alert.ranks)} ({host_name(alert)}) {run} {said}",
         because=f"CPU oversubscription: {said}",
@@ -94,11 +107,12 @@ def _fewer(m: CpuOversubscribedMeasures, alert: Alert) -> str:
 
 
 def _far_from_gpu(m: NumaMeasures, alert: Alert) -> Words:
-    cpus, theirs = clean(m.affinity, 40), "its GPU is" if len(alert.ranks) == 1 else "their GPUs are"
+    cpus, are, alone = clean(m.affinity, 40), tense(alert, "are"), len(alert.ranks) == 1
+    theirs = f"its GPU {tense(alert, 'is')}" if alone else f"their GPUs {are}"
     return Words(
-        f"{format_ranks(alert.ranks)} ({host_name(alert)}) may only run on CPUs {cpus}, but {theirs} on NUMA node "
-        f"{m.numa_node}",
-        because="NUMA misplacement: its CPUs are on another NUMA node than its GPU",
+        f"{format_ranks(alert.ranks)} ({host_name(alert)}) {tense(alert, 'may')} only run on CPUs {cpus}, but {theirs} "
+        f"on NUMA node {m.numa_node}",
+        because=f"NUMA misplacement: its CPUs {are} on another NUMA node than its GPU",
         advice="bind every rank to the NUMA node of its GPU: torchrun --numa-binding, or numactl --cpunodebind",
         evidence={"numa_node": m.numa_node, "cpus": cpus},
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from ddpmon.format import age, figure, pct, plural, size
+from ddpmon.report.tense import in_tense
 from ddpmon.report.wording import one_step_of
 from ddpmon.schema import PHASES
 
@@ -54,18 +55,19 @@ ELSEWHERE = (
 )
 
 
-def evidence_words(evidence: Evidence) -> str:
+def evidence_words(evidence: Evidence, *, is_over: bool = False) -> str:
     """`work 158 ms, others 117 ms, +41 ms; waits 40 ms less; input +39 ms; over 20 steps`: one line, not cleaned.
 
     Keys end in their unit (`_ms`, `_pct`, `_s`, `_bytes`). What is not finite, a count of 0, and what is small beside
     the whole, is left out. What is seen in some steps only begins with `in the late steps: `: medians do not have it.
+    What is over is told in the past.
     """
     left = {key: value for key, value in evidence.items() if key not in ELSEWHERE and _worth_saying(key, value)}
     whole = _whole(left)
-    said = [*_comparisons(left), *_waiting(left), *_parts(left, whole), *_ratios(left), *_growth(left)]
-    said += [*unseen(left), *_standing(left)]
+    said = [*_comparisons(left), *_waiting(left, is_over), *_parts(left, whole), *_ratios(left)]
+    said += [*_growth(left, is_over), *unseen(left), *_standing(left, is_over)]
     left = {key: value for key, value in left.items() if not (key.endswith("gpus") and value == 1)}
-    said += [_plainly(key, value) for key, value in left.items()]
+    said += [_plainly(key, value, is_over) for key, value in left.items()]
     words = "; ".join([*said, *_extent(evidence)])
     return f"in the late steps: {words}" if said and "hit_steps" in evidence else words
 
@@ -112,10 +114,10 @@ def _difference(own: float, other: float, measured: float | None) -> str:
     return f"{_more(measured)} in the median step" if is_another else _more(measured)
 
 
-def _waiting(left: dict[str, float | int | str]) -> Iterator[str]:
+def _waiting(left: dict[str, float | int | str], is_over: bool) -> Iterator[str]:
     less = _number(left, "waits_less_ms")
     if less is not None:
-        yield f"waits {_ms(abs(less))} {'less' if less >= 0 else 'more'}"
+        yield f"{in_tense('waits', is_over=is_over)} {_ms(abs(less))} {'less' if less >= 0 else 'more'}"
 
 
 def unseen(left: dict[str, float | int | str]) -> Iterator[str]:
@@ -126,16 +128,16 @@ def unseen(left: dict[str, float | int | str]) -> Iterator[str]:
             yield f"{plural(number, 'rank')} {fate}"
 
 
-def _standing(left: dict[str, float | int | str]) -> Iterator[str]:
+def _standing(left: dict[str, float | int | str], is_over: bool) -> Iterator[str]:
     """How many ranks have waited, in what and for how long; of a pause that has a name they may wait for less."""
     if "waiting" in left and "seconds" in left and "name" not in left:
         number, seconds = int(left.pop("waiting")), _number(left, "seconds")
         operation = str(left.pop("operation", "")).rpartition(":")[2]
-        have = "has" if number == 1 else "have"
-        yield f"{plural(number, 'rank')} {have} waited{f' in {operation}' if operation else ''} for {age(seconds)}"
+        have_waited = in_tense("has waited" if number == 1 else "have waited", is_over=is_over)
+        yield f"{plural(number, 'rank')} {have_waited}{f' in {operation}' if operation else ''} for {age(seconds)}"
     elif "waiting" in left:
         number = int(left.pop("waiting"))
-        yield f"{plural(number, 'rank')} {'waits' if number == 1 else 'wait'}"
+        yield f"{plural(number, 'rank')} {in_tense('waits' if number == 1 else 'wait', is_over=is_over)}"
 
 
 def _whole(left: Evidence) -> float:
@@ -166,10 +168,10 @@ def _ratios(left: dict[str, float | int | str]) -> Iterator[str]:
         yield f"{samples:.2f} times the others' samples"
 
 
-def _growth(left: dict[str, float | int | str]) -> Iterator[str]:
+def _growth(left: dict[str, float | int | str], is_over: bool) -> Iterator[str]:
     if "growth_bytes" in left and "over_s" in left:
         grown, seconds = _number(left, "growth_bytes"), _number(left, "over_s")
-        yield f"grows by {size(grown)} in {age(seconds)}"
+        yield f"{in_tense('grows', is_over=is_over)} by {size(grown)} in {age(seconds)}"
 
 
 def _extent(evidence: Evidence) -> Iterator[str]:
@@ -182,14 +184,14 @@ def _extent(evidence: Evidence) -> Iterator[str]:
         yield f"over {plural(round(window), 'step')}"
 
 
-def _plainly(key: str, value: float | int | str) -> str:
+def _plainly(key: str, value: float | int | str, is_over: bool) -> str:
     """Any other pair: its name, its value and the unit that its name ends in.
 
     What belongs to the cause of a finding is named like the same of a finding of its own.
     """
     if key == "cause_share":
-        share = pct(100 * float(value))
-        return f"this explains {'all' if share == '100' else f'{share} %'} of the lateness"
+        share, explains = pct(100 * float(value)), in_tense("explains", is_over=is_over)
+        return f"this {explains} {'all' if share == '100' else f'{share} %'} of the lateness"
     key = key.removeprefix("cause_")
     if isinstance(value, str) or key in IDENTIFIERS:
         return f"{_name(key)} {value}"

@@ -18,7 +18,17 @@ from ddpmon.diagnose.failures import (
 )
 from ddpmon.diagnose.lost import LostMeasures
 from ddpmon.format import age
-from ddpmon.report.wording import Evidence, Sentence, Words, clean, does, format_ranks, on_host, phase_words
+from ddpmon.report.tense import during, tense
+from ddpmon.report.wording import (
+    Evidence,
+    Sentence,
+    Words,
+    clean,
+    does,
+    format_ranks,
+    on_host,
+    phase_words,
+)
 from ddpmon.shell_command import Advice, ShellCommand
 
 _LINE = re.compile(r'File "([^"]*)", line (\d+), in (.+)')
@@ -150,32 +160,34 @@ def _coverage(m: CoverageMeasures, alert: Alert) -> Words:
         "thinned_ranks": m.thinned,
     }
     if len(m.silent) == m.world_size:
-        return _nobody_reports(m, evidence)
-    said = [*_unseen(m), *_lost_on_the_way(m.losses, m.window_s)]
+        return _nobody_reports(m, evidence, alert)
+    said = [*_unseen(m, alert), *_lost_on_the_way(m.losses, m.window_s)]
     heard = m.world_size - len(alert.ranks)
     if alert.ranks and 2 * heard <= m.world_size:
-        said.append(f"only {heard:,} of {m.world_size:,} ranks report now: the others cannot be judged")
-    summary = f"the monitor does not see the whole run: {'; '.join(said)}"
+        others = f"the others {tense(alert, 'cannot')} be judged"
+        said.append(f"only {heard:,} of {m.world_size:,} ranks {tense(alert, 'report now')}: {others}")
+    summary = f"the monitor {tense(alert, 'does')} not see the whole run: {'; '.join(said)}"
     return Words(summary, evidence=evidence, advice=_coverage_advice(m, alert.ranks))
 
 
-def _nobody_reports(m: CoverageMeasures, evidence: Evidence) -> Words:
+def _nobody_reports(m: CoverageMeasures, evidence: Evidence, alert: Alert) -> Words:
     """The store answers and every rank is silent: what that may mean, before anybody knows."""
+    fate = f"{tense(alert, 'have')} ended, {tense(alert, 'are')} stopped, or {tense(alert, 'cannot')} reach the store"
     return Words(
-        f"every rank has been silent for {age(m.silent_s)}, though the store answers: they have ended, are stopped, or "
-        "cannot reach the store",
+        f"every rank {tense(alert, 'has been')} silent for {age(m.silent_s)}, though the store "
+        f"{tense(alert, 'answers')}: they {fate}",
         evidence=evidence,
         advice="wait: ddpmon says what has become of them as soon as it knows",
     )
 
 
-def _unseen(m: CoverageMeasures) -> list[str]:
+def _unseen(m: CoverageMeasures, alert: Alert) -> list[str]:
     said = []
     if m.silent:
-        said.append(f"{does(m.silent, 'have')} been silent for {age(m.silent_s)}")
+        said.append(f"{does(m.silent, 'have been', alert)} silent for {age(m.silent_s)}")
     if m.unheard:
-        never = f"{does(m.unheard, 'have')} never reported"
-        said.append(f"{never}, so a slowdown of the whole run or its network cannot be detected")
+        never = f"{does(m.unheard, 'have never', alert)} reported"
+        said.append(f"{never}, so a slowdown of the whole run or its network {tense(alert, 'cannot')} be detected")
     return said
 
 
@@ -207,8 +219,8 @@ def _restarted_alone(_m: RestartedAloneMeasures, alert: Alert) -> Words:
     """Who has restarted while the others went on: their steps have the numbers of others' steps of other times."""
     own = "its own" if len(alert.ranks) == 1 else "their own"
     return Words(
-        f"{does(alert.ranks, 'have')} restarted on {own} and cannot be compared with the others, which are at other "
-        "steps",
+        f"{does(alert.ranks, 'have restarted', alert)} on {own} and {tense(alert, 'cannot')} be compared with the "
+        f"others, which {tense(alert, 'are')} at other steps",
         evidence={"restarted_alone": len(alert.ranks)},
         advice="restart the whole run, so that all ranks continue from the same step",
     )
@@ -219,8 +231,8 @@ def _duplicate_ranks(m: DuplicateRanksMeasures, alert: Alert) -> Words:
     pair = " and ".join(f"pid {process.pid} on {clean(process.host, 60)}" for process in m.publishers)
     first = "" if len(alert.ranks) == 1 else f"rank {alert.ranks[0]}: "
     return Words(
-        f"two processes publish as {format_ranks(alert.ranks)} ({first}{pair}): two trainings share one run, and the "
-        f"figures describe neither",
+        f"two processes {tense(alert, 'publish')} as {format_ranks(alert.ranks)} ({first}{pair}): two trainings "
+        f"{tense(alert, 'share')} one run, and the figures {tense(alert, 'describe')} neither",
         evidence={"ranks_written_twice": len(alert.ranks)},
         advice="give each training its own store or rendezvous, or stop the one that should not run",
     )
@@ -228,18 +240,21 @@ def _duplicate_ranks(m: DuplicateRanksMeasures, alert: Alert) -> Words:
 
 def _lost(m: LostMeasures, alert: Alert) -> Words:
     """Who is silent, since when, and where it was."""
-    host, alone, silent = clean(m.host, 60), len(alert.ranks) == 1, f"been silent for {age(m.silent_s)}"
+    host, alone = clean(m.host, 60), len(alert.ranks) == 1
+    when = "" if alert.cleared_at_step is None else f" ({during(alert)})"
+    silent = f"{tense(alert, 'has been' if alone else 'have been')} silent for {age(m.silent_s)}{when}"
     on_one = len(alert.nodes) < 2
     where, its = (f" ({host})", "") if on_one else (f" on {len(alert.nodes):,} hosts", f" ({host})")
-    whose = f"rank {m.rank} ({host}) has" if alone else f"{format_ranks(alert.ranks)}{where} have"
+    whose = f"rank {m.rank} ({host})" if alone else f"{format_ranks(alert.ranks)}{where}"
     if m.others_go_on:
-        return _unreported(f"{whose} {silent}", m, alone=alone)
+        return _unreported(f"{whose} {silent}", m, alert)
     counted = ", counted from its restart" if m.has_restarted else ""
     seen = f"last seen {phase_words(clean(m.phase, 40))} at step {max(m.step, 0):,}{counted}"
     was = f", {seen}" if alone else f"; rank {m.rank}{its} was {seen}"
     return Words(
         f"{whose} {silent}{was}: killed, stopped or disconnected",
         evidence={"silent_s": m.silent_s},
+        tells_end=True,
         advice=(
             _still_runs(m.rank, m.host, m.pid, alone=alone),
             f"check {'its log' if alone else 'the logs'}, the kernel's log (dmesg) and the network",
@@ -256,13 +271,16 @@ def _still_runs(rank: int, host: str, pid: int, *, alone: bool) -> ShellCommand:
     return on_host(host, f"ps -p {pid}", "rank", lead=lead, tail="; then ")
 
 
-def _unreported(who: str, m: LostMeasures, *, alone: bool) -> Words:
+def _unreported(who: str, m: LostMeasures, alert: Alert) -> Words:
     """Who is silent, and was not needed for the others' steps or took part in them."""
-    takes, them = ("it takes", "it") if alone else ("they take", "them")
+    alone = len(alert.ranks) == 1
+    takes = f"it {tense(alert, 'takes')}" if alone else f"they {tense(alert, 'take')}"
+    goes_on = f"{tense(alert, 'goes')} on without {'it' if alone else 'them'}"
     return Words(
-        f"{who}, and the other ranks have finished steps since: either {takes} part and only the reports are missing, "
-        f"or the run goes on without {them}",
+        f"{who}, and the other ranks {tense(alert, 'have finished steps since')}: either {takes} part and only the "
+        f"reports {tense(alert, 'are')} missing, or the run {goes_on}",
         evidence={"silent_s": m.silent_s},
+        tells_end=True,
         advice=(
             _still_runs(m.rank, m.host, m.pid, alone=alone),
             "check whether that host reaches the store, and what ddpmon has printed into the log",

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ddpmon.diagnose.kinds import KINDS, KindName
 from ddpmon.format import age, count, known, pct, signed, time_of_day
-from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours
+from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours, lost_words
 from ddpmon.report.evidence import UNSEEN, evidence_words, unseen
 from ddpmon.report.host_gpus import rank_span
 from ddpmon.report.peers import RHYTHM, now_and_then_words
@@ -218,8 +218,9 @@ def lasting(seconds: float | None, *, is_bound: bool) -> str:
 
 def rows(finding: Finding, snapshot: Snapshot) -> list[tuple[str, str]]:
     """(name, words) of all that is known of a finding, besides its sentence; not cleaned."""
+    measured = {key: value for key, value in finding.evidence.items() if not _of_cause(key)}
     found = [
-        ("Measured", evidence_words({key: value for key, value in finding.evidence.items() if not _of_cause(key)})),
+        ("Measured", evidence_words(measured, is_over=finding.cleared_at_step is not None)),
         ("Since", _since_words(finding, snapshot)),
         ("Over", _over_words(finding, snapshot)),
         (costs_word(snapshot, finding).capitalize(), _cost_words(finding, snapshot)),
@@ -242,7 +243,8 @@ def _cause_words(finding: Finding) -> str:
     """The cause, and its figures that the sentence on it does not have."""
     said = ("cause_pid", "cause_user", "cause_command", "cause_strength", "cause_sm_pct")
     more = {key: value for key, value in finding.evidence.items() if _of_cause(key) and key not in said}
-    return "; ".join(filter(None, [finding.cause or "", evidence_words(more)]))
+    words = evidence_words(more, is_over=finding.cleared_at_step is not None)
+    return "; ".join(filter(None, [finding.cause or "", words]))
 
 
 def _since_words(finding: Finding, snapshot: Snapshot) -> str:
@@ -260,7 +262,7 @@ def _listed(finding: Finding) -> str:
 
 
 def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
-    """`22 % of the run's time, 12.4 GPU-h lost so far, 78 GPU-h a day`."""
+    """`22 % of the run's time, about 12.4 GPU-h lost so far, 78 GPU-h a day`."""
     if not known(finding.cost_pct):
         return ""
     words, run = cost_share(finding), snapshot.run
@@ -269,9 +271,9 @@ def _cost_words(finding: Finding, snapshot: Snapshot) -> str:
         words = f"all of the run's time while it {'stood' if over else 'stands'} still"
     if finding.cleared_at_step is not None or run is None:
         return words
-    hours, unit = lost_hours(finding, snapshot), hour_unit(snapshot)
-    least = "at least " if finding.since_is_bound else ""
+    hours, unit, is_exact = lost_hours(finding, snapshot), hour_unit(snapshot), stops_job(finding)
+    lost = "" if hours is None else lost_words(hours, unit, is_bound=finding.since_is_bound, is_exact=is_exact)
+    lost = f", {lost} lost" if lost else ""
     if is_past(snapshot):
-        return words + ("" if hours is None else f", {least}{hours_words(hours)} {unit} lost")
-    lost = "" if hours is None else f", {least}{hours_words(hours)} {unit} lost so far"
-    return f"{words}{lost}, {hours_words(lost_a_day(finding, run.world_size))} {unit} a day"
+        return f"{words}{lost}"
+    return f"{words}{f'{lost} so far' if lost else ''}, {hours_words(lost_a_day(finding, run.world_size))} {unit} a day"

@@ -25,7 +25,7 @@ def finding_text(snapshot: Snapshot, finding: Finding | None) -> str:
 def _of(finding: Finding, costs: str) -> Iterator[str]:
     yield finding.summary
     yield "; ".join(_facts(finding, costs))
-    words = evidence_words(finding.evidence)
+    words = evidence_words(finding.evidence, is_over=finding.cleared_at_step is not None)
     if words:
         yield f"evidence: {words}"
     for name, rows in evidence_blocks(finding.evidence):

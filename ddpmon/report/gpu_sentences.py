@@ -15,6 +15,7 @@ from ddpmon.diagnose.contention.gpu_sharing import (
 )
 from ddpmon.diagnose.torch_memory import GpuMemoryGrowthMeasures, GpuMemoryUnevenMeasures
 from ddpmon.format import age, plural, size
+from ddpmon.report.tense import tense
 from ddpmon.report.wording import (
     Evidence,
     Sentence,
@@ -36,8 +37,9 @@ from ddpmon.shell_command import ShellCommand
 def _shared(m: GpuSharedMeasures, alert: Alert) -> Words:
     name, several, s = culprit_names(m.culprits), m.gpus > 1, "" if len(m.culprits) > 1 else "s"
     is_busy = m.sm_pct is not None and m.sm_pct >= SM_PCT
-    uses = f"use{s} {m.sm_pct:.0f} % of" if is_busy else f"hold{s} {size(m.memory_bytes)} on"
-    training = "another training uses the same GPUs: " if several else ""
+    share = f"{m.sm_pct:.0f} % of" if is_busy else f"{size(m.memory_bytes)} on"
+    uses = f"{tense(alert, f'use{s}' if is_busy else f'hold{s}')} {share}"
+    training = f"another training {tense(alert, 'uses')} the same GPUs: " if several else ""
     return Words(
         f"{training}{name} {uses} the GPU{'s' if several else ''} of {format_ranks(alert.ranks)} ({host_name(alert)})",
         because=f"a shared GPU: {name} {uses} its GPU",
@@ -52,9 +54,9 @@ def _shared(m: GpuSharedMeasures, alert: Alert) -> Words:
 
 
 def _leftover(m: GpuLeftoverMeasures, alert: Alert) -> Words:
-    name = culprit_names(m.culprits)
+    name, whose = culprit_names(m.culprits), f"{format_ranks(alert.ranks)} ({host_name(alert)})"
     return Words(
-        f"{size(m.memory_bytes)} on the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) are held by {name}, "
+        f"{size(m.memory_bytes)} on the GPU of {whose} {tense(alert, 'are')} held by {name}, "
         "idle and probably a leftover of an earlier run",
         because=f"GPU memory held by {name}",
         advice=("if it is yours and no longer needed, end it", *_kill(host_of(alert), m.culprits[0].pid)),
@@ -69,10 +71,12 @@ def _kill(host: str, pid: int) -> tuple[ShellCommand, ...]:
 
 def _hidden(m: GpuHiddenMeasures, alert: Alert) -> Words:
     foreign, whose = size(m.foreign_bytes), f"{format_ranks(alert.ranks)} ({host_name(alert)})"
+    are = tense(alert, "are")
     return Words(
-        f"{foreign} on the GPU of {whose} do not belong to this run: the processes are not visible from here "
-        "(a container?), only their memory is",
-        because=f"a shared GPU: {foreign} on its GPU belong to processes that are not visible from here",
+        f"{foreign} on the GPU of {whose} {tense(alert, 'do')} not belong to this run: the processes {are} not visible "
+        f"from here (a container?), only their memory {tense(alert, 'is')}",
+        because=f"a shared GPU: {foreign} on its GPU {tense(alert, 'belong')} to processes that {are} not visible from "
+        "here",
         advice=(
             "see whose processes these are, outside the container: ",
             on_host(host_of(alert), f"nvidia-smi -i {m.gpu_index}"),
@@ -86,7 +90,7 @@ def _hidden(m: GpuHiddenMeasures, alert: Alert) -> Words:
 
 
 def _doubled(m: GpuDoubledMeasures, alert: Alert) -> Words:
-    said = f"{does(alert.ranks, 'share')} one GPU"
+    said = f"{does(alert.ranks, 'share', alert)} one GPU"
     return Words(
         f"{said} ({host_name(alert)})",
         because=f"a GPU with several ranks: {said}",
@@ -97,7 +101,7 @@ def _doubled(m: GpuDoubledMeasures, alert: Alert) -> Words:
 
 def _context(m: GpuContextMeasures, alert: Alert) -> Words:
     held = size(m.memory_bytes)
-    said = f"{does(m.visitors, 'hold')} a context ({held}) on the GPU of {format_ranks(m.owners)}"
+    said = f"{does(m.visitors, 'hold', alert)} a context ({held}) on the GPU of {format_ranks(m.owners)}"
     return Words(
         f"{said} ({host_name(alert)})",
         because=f"a GPU with several ranks: {said}",
@@ -109,10 +113,10 @@ def _context(m: GpuContextMeasures, alert: Alert) -> Words:
 
 def _throttled(m: GpuThrottledMeasures, alert: Alert) -> Words:
     reasons = ", ".join(m.reasons)
-    said = f"{reasons}, {_against(m)}"
+    said = f"{reasons}, {_against(m, alert)}"
     command = f"nvidia-smi -q -i {m.gpu_index} -d CLOCK,POWER,PERFORMANCE"
     return Words(
-        f"the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) is throttled: {said}{_heat(m)}",
+        f"the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) {tense(alert, 'is')} throttled: {said}{_heat(m)}",
         because=f"a throttled GPU: {said}",
         advice=("check its cooling, power limit and power supply: ", on_host(host_of(alert), command)),
         evidence={
@@ -129,10 +133,10 @@ def _throttled(m: GpuThrottledMeasures, alert: Alert) -> Words:
     )
 
 
-def _against(m: GpuThrottledMeasures) -> str:
+def _against(m: GpuThrottledMeasures, alert: Alert) -> str:
     if not m.is_below_peers:
-        return "while its rank is late"
-    return f"{m.sm_clock_mhz:,.0f} MHz where its peers run at {m.peers_clock_mhz:,.0f} MHz"
+        return f"while its rank {tense(alert, 'is')} late"
+    return f"{m.sm_clock_mhz:,.0f} MHz where its peers {tense(alert, 'run')} at {m.peers_clock_mhz:,.0f} MHz"
 
 
 def _heat(m: GpuThrottledMeasures) -> str:
@@ -151,7 +155,7 @@ def _errors(m: GpuErrorMeasures, alert: Alert) -> Words:
     said = ", ".join([*([f"Xid {xids}"] if xids else []), *(f"{count:,} {name}" for name, count in faults.items())])
     command = f"nvidia-smi -q -i {m.gpu_index} -d ECC,ROW_REMAPPER"
     return Words(
-        f"the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) has reported errors: {said}",
+        f"the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) {tense(alert, 'has reported')} errors: {said}",
         because=f"GPU errors: {said}",
         advice=f"take GPU {m.gpu_index} ({clean(m.uuid, 60)}) out of service and have it reset or replaced"
         if m.ends_a_process
@@ -167,8 +171,8 @@ def _link(m: PcieMeasures, alert: Alert) -> Words:
     by_width, by_generation = f"x{m.width} instead of x{m.width_max}", f"{m.generation} instead of {m.generation_max}"
     said = by_width if m.degraded == "width" else f"generation {by_generation}"
     return Words(
-        f"the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) is connected by PCIe {said}",
-        because=f"a degraded PCIe link: its GPU is connected by {said}",
+        f"the GPU of {format_ranks(alert.ranks)} ({host_name(alert)}) {tense(alert, 'is')} connected by PCIe {said}",
+        because=f"a degraded PCIe link: its GPU {tense(alert, 'is')} connected by {said}",
         advice=(
             "reseat the GPU or its riser, check the slot's settings and the kernel's log for PCIe errors: ",
             on_host(host_of(alert), "dmesg"),
@@ -179,10 +183,11 @@ def _link(m: PcieMeasures, alert: Alert) -> Words:
 
 def _growth(m: GpuMemoryGrowthMeasures, alert: Alert) -> Words:
     whose = f"rank {m.rank} ({clean(m.host, 60)})"
-    others = f"; so do those of {format_ranks(alert.ranks[1:])}" if alert.ranks[1:] else ""
-    full = "" if m.left_s is None else f", so its GPU is full within {age(m.left_s)}{_at_peak(m, m.left_s)}"
+    others = f"; so {tense(alert, 'do')} those of {format_ranks(alert.ranks[1:])}" if alert.ranks[1:] else ""
+    full = "" if m.left_s is None else f", so its GPU {_filled(m, m.left_s, alert)}"
     return Words(
-        f"the tensors of {whose} have grown by {size(m.growth_bytes)} in {m.window_s / 60:.0f} min{full}{others}",
+        f"the tensors of {whose} {tense(alert, 'have grown')} by {size(m.growth_bytes)} in {m.window_s / 60:.0f} min"
+        f"{full}{others}",
         advice="find out what the script keeps from step to step: losses without .item() or .detach(), lists of "
         "outputs, caches; torch.cuda.memory._record_memory_history shows who allocated it",
         evidence=_known(
@@ -193,6 +198,13 @@ def _growth(m: GpuMemoryGrowthMeasures, alert: Alert) -> Words:
             peak_bytes=m.peak_bytes,
         ),
     )
+
+
+def _filled(m: GpuMemoryGrowthMeasures, left_s: float, alert: Alert) -> str:
+    """When the GPU is full, or of what is over: would have been."""
+    if alert.cleared_at_step is not None:
+        return f"would have been full within {age(left_s)}"
+    return f"is full within {age(left_s)}{_at_peak(m, left_s)}"
 
 
 def _at_peak(m: GpuMemoryGrowthMeasures, left_s: float) -> str:
@@ -208,7 +220,7 @@ def _at_peak(m: GpuMemoryGrowthMeasures, left_s: float) -> str:
 
 
 def _uneven(m: GpuMemoryUnevenMeasures, alert: Alert) -> Words:
-    others = f"; {does(alert.ranks[1:], 'need')} more than the others, too" if alert.ranks[1:] else ""
+    others = f"; {does(alert.ranks[1:], 'need', alert)} more than the others, too" if alert.ranks[1:] else ""
     retried = f", and {plural(m.retries, 'allocation')} had to be tried again" if m.retries else ""
     return Words(
         f"the tensors of rank {m.rank} ({clean(m.host, 60)}) took {size(m.peak_bytes)} at most, those of the others "

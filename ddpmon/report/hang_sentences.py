@@ -19,6 +19,7 @@ from ddpmon.diagnose.stall_state import Collective
 from ddpmon.diagnose.uneven_inputs import LeftBehindMeasures, UnevenInputsMeasures
 from ddpmon.format import age, plural
 from ddpmon.parts import StackFrame
+from ddpmon.report.tense import tense
 from ddpmon.report.wording import (
     Evidence,
     Sentence,
@@ -48,23 +49,27 @@ _SAME_BATCHES = (
 
 def _silent(m: SilentMeasures, alert: Alert) -> Words:
     """Who has fallen silent, in which phase, and who waits."""
-    fallen = f"{does(alert.ranks, 'have')} fallen silent {phase_words(clean(m.hang.shown.phase, 40))}"
-    said = [f"{fallen}; no step has finished for {age(m.hang.seconds)}", *_waiters(m.hang.waiters)]
+    fallen = f"{does(alert.ranks, 'have fallen', alert)} silent {phase_words(clean(m.hang.shown.phase, 40))}"
+    said = [f"{fallen}; {_no_step(m.hang, alert)}", *_waiters(m.hang.waiters, alert)]
     return _hang("; ".join(said), m.hang, alert)
+
+
+def _no_step(hang: Hang, alert: Alert) -> str:
+    return f"no step {tense(alert, 'has finished')} for {age(hang.seconds)}"
 
 
 def _mismatch(m: MismatchMeasures, alert: Alert) -> Words:
     """Who never came to the collective that the others are in, or is in another; or that two sides disagree."""
     sides, operation = m.mismatch, _collective(m.mismatch.collective)
     if sides.absent:
-        who = f"{others_do(sides.others, 'wait')} for {_them(sides.ranks)} in {operation}"
-        return _hang(f"{_stuck_in(m.hang, sides.ranks, m.line)}; {who}", m.hang, alert, operation, m.line)
-    elsewhere = f"{does(sides.ranks, 'are')} in {_collective(sides.theirs)}{_at(m.line)}"
-    others = f"{others_do(sides.others, 'are')} in {operation}{_at(m.others_line)}"
+        who = f"{others_do(sides.others, 'wait', alert)} for {_them(sides.ranks)} in {operation}"
+        return _hang(f"{_stuck_in(m.hang, sides.ranks, m.line, alert)}; {who}", m.hang, alert, operation, m.line)
+    elsewhere = f"{does(sides.ranks, 'are', alert)} in {_collective(sides.theirs)}{_at(m.line)}"
+    others = f"{others_do(sides.others, 'are', alert)} in {operation}{_at(m.others_line)}"
     end = (
         f"{format_ranks(sides.ranks)} took another path"
         if sides.certain
-        else "the groups disagree, and which is wrong is unknown"
+        else f"the groups {tense(alert, 'disagree')}, and which {tense(alert, 'is')} wrong is unknown"
     )
     said = f"for {age(m.hang.seconds)}, {elsewhere}, but {others}: {end}"
     return _hang(said, m.hang, alert, operation, others=(m.line, m.others_line))
@@ -72,24 +77,28 @@ def _mismatch(m: MismatchMeasures, alert: Alert) -> Words:
 
 def _stuck(m: StuckMeasures, alert: Alert) -> Words:
     """Which ranks are stuck, and who waits for them."""
-    waiters = [] if m.is_alone else _waiters(m.hang.waiters)
-    return _hang("; ".join([_stuck_in(m.hang, alert.ranks, m.line), *waiters]), m.hang, alert, line=m.line)
+    waiters = [] if m.is_alone else _waiters(m.hang.waiters, alert)
+    return _hang("; ".join([_stuck_in(m.hang, alert.ranks, m.line, alert), *waiters]), m.hang, alert, line=m.line)
 
 
 def _unattributed(m: UnattributedMeasures, alert: Alert) -> Words:
     """Everybody waits, or everybody is at work."""
     alone, seconds = len(m.ranks) == 1, age(m.hang.seconds)
     everybody = format_ranks(m.ranks) if m.absent or alone else f"all {len(m.ranks):,} ranks"
-    missing = f" ({plural(m.absent, 'other')} {'is' if m.absent == 1 else 'are'} silent)" if m.absent else ""
-    devices = f"; the GPUs are in {_counted(m.device_phases)}" if m.device_phases else ""
+    are = tense(alert, "are")
+    silent = f"{plural(m.absent, 'other')} {tense(alert, 'is') if m.absent == 1 else are} silent"
+    missing = f" ({silent})" if m.absent else ""
+    devices = f"; the GPUs {are} in {_counted(m.device_phases)}" if m.device_phases else ""
     if m.hang.waiters is not None:
         where = _operation(m.hang) or " and ".join(sorted(_COLLECTIVES.get(p) or clean(p, 40) for p, _ in m.phases))
-        waited = f"{everybody}{missing} {'has' if alone else 'have'} waited in {where} for {seconds}"
-        return _hang(f"{waited}: no single rank is to blame{devices}", m.hang, alert)
+        waited = (
+            f"{everybody}{missing} {tense(alert, 'has waited' if alone else 'have waited')} in {where} for {seconds}"
+        )
+        return _hang(f"{waited}: no single rank {tense(alert, 'is')} to blame{devices}", m.hang, alert)
     where = _counted(m.phases) if len(m.phases) > 1 else clean(m.phases[0][0], 40)
-    nobody = "" if alone else ": no rank waits for another"
+    nobody = "" if alone else f": no rank {tense(alert, 'waits')} for another"
     busy = f"{everybody}{missing} in {where}{_at(m.line)}{nobody}{devices}"
-    return _hang(f"no step has finished for {seconds}: {busy}", m.hang, alert, others=(m.line,))
+    return _hang(f"{_no_step(m.hang, alert)}: {busy}", m.hang, alert, others=(m.line,))
 
 
 def _hang(
@@ -110,7 +119,7 @@ def _hang(
         line: where the ranks are stuck, as the sentence says.
         others: further lines of code that the sentence names.
     """
-    first = "no rank has finished its first step (still compiling?): " if hang.is_first_step else ""
+    first = f"no rank {tense(alert, 'has finished its first step (still compiling?)')}: " if hang.is_first_step else ""
     texts = {
         "stack": format_stack(hang.shown.stack),
         "operation": operation or _operation(hang),
@@ -143,24 +152,26 @@ def _hang_advice(hang: Hang, alert: Alert, line: StackFrame | None) -> Advice:
     return "if this is an evaluation or a checkpoint, wrap it in `with monitor.phase(name)`; else compare the stacks"
 
 
-def _stuck_in(hang: Hang, ranks: Sequence[int], line: StackFrame | None) -> str:
+def _stuck_in(hang: Hang, ranks: Sequence[int], line: StackFrame | None, alert: Alert) -> str:
     """Where `ranks` are stuck and for how long, with the line of one; the GPU first, if it is that."""
     shown, seconds, at = hang.shown, age(hang.seconds), _at(line)
     phase = phase_words(clean(shown.phase, 40))
     if not shown.device:
-        return f"{does(ranks, 'have')} been stuck {phase} for {seconds}{',' if at else ''}{at}"
+        return f"{does(ranks, 'have been', alert)} stuck {phase} for {seconds}{',' if at else ''}{at}"
     whose = f"the GPU{'s' if len(ranks) > 1 else ''} of {format_ranks(ranks)}"
     have = "have" if len(ranks) > 1 else "has"
     if shown.device == "no_answer":
-        return f"{whose} {have} not answered, and no step has finished for {seconds}"
-    stuck = f"{whose} {have} been stuck {phase_words(clean(shown.device_phase, 40))} for {seconds}"
-    broken = f"{whose} cannot go on: error {clean(shown.device_error, 60)}"
-    return f"{broken if shown.device == 'broken' else stuck} (the CPU is {phase}{at})"
+        return f"{whose} {tense(alert, f'{have} not answered')}, and {_no_step(hang, alert)}"
+    stuck = f"{tense(alert, f'{have} been')} stuck {phase_words(clean(shown.device_phase, 40))} for {seconds}"
+    broken = f"{tense(alert, 'cannot')} go on: error {clean(shown.device_error, 60)}"
+    return f"{whose} {broken if shown.device == 'broken' else stuck} (the CPU {tense(alert, 'is')} {phase}{at})"
 
 
-def _waiters(waiters: Waiters | None) -> list[str]:
+def _waiters(waiters: Waiters | None, alert: Alert) -> list[str]:
     """Who waits, and in what; nothing if nobody does."""
-    return [] if waiters is None else [f"{others_do(waiters.ranks, 'wait')} in {_collective(waiters.collective)}"]
+    if waiters is None:
+        return []
+    return [f"{others_do(waiters.ranks, 'wait', alert)} in {_collective(waiters.collective)}"]
 
 
 def _collective(collective: Collective) -> str:
@@ -184,17 +195,18 @@ def _them(ranks: Sequence[int]) -> str:
     return "it" if len(ranks) == 1 else "them"
 
 
-def _all_or_these_do(m: GraphMeasures | UnsynchronisedMeasures, verb: str) -> str:
+def _all_or_these_do(m: GraphMeasures | UnsynchronisedMeasures, verb: str, alert: Alert) -> str:
     """`all 4 ranks go`, else `does` of those that it is about."""
-    return f"all {len(m.ranks):,} ranks {verb}" if m.are_all and len(m.ranks) > 1 else does(m.ranks, verb)
+    are_all = m.are_all and len(m.ranks) > 1
+    return f"all {len(m.ranks):,} ranks {tense(alert, verb)}" if are_all else does(m.ranks, verb, alert)
 
 
-def _graph(m: GraphMeasures, _alert: Alert) -> Words:
+def _graph(m: GraphMeasures, alert: Alert) -> Words:
     """Whether the ranks replay a CUDA graph, in which nothing is measured."""
-    replay = _all_or_these_do(m, "replay" if m.is_replaying else "have")
-    what = "a CUDA graph" if m.is_replaying else f"replayed no CUDA graph for {age(m.replay_s)}"
+    replay = _all_or_these_do(m, "replay" if m.is_replaying else "have replayed", alert)
+    what = "a CUDA graph" if m.is_replaying else f"no CUDA graph for {age(m.replay_s)}"
     return Words(
-        f"not measured: a CUDA graph: {replay} {what}, in which no step is seen",
+        f"not measured: a CUDA graph: {replay} {what}, in which no step {tense(alert, 'is')} seen",
         evidence={"seconds": m.seconds, "name": "CUDA graph"},
         advice="run some steps without the graph to measure them: ranks are compared in steps outside CUDA graphs"
         if m.is_replaying
@@ -209,12 +221,13 @@ def _ongoing_pause(m: OngoingPauseMeasures, alert: Alert) -> Words:
     doing = {
         "named_phase": f"in {phase}",
         "compilation": "compiling",
-        "unnamed": f"busy without finishing a step (now {phase}{writing})",
+        "unnamed": f"busy without finishing a step ({tense(alert, 'now')} {phase}{writing})",
     }[m.activity]
-    alone = "the others have finished" if m.others_finished else "no rank waits for another"
+    alone = f"no rank {tense(alert, 'waits')} for another"
+    alone = f"the others {tense(alert, 'have')} finished" if m.others_finished else alone
     return Words(
-        f"{does(m.ranks, 'have')} been {doing} for {age(m.seconds)}{',' if line else ''}{_at(line)}; "
-        f"{others_do(m.waiting, 'wait') if m.waiting else alone}",
+        f"{does(m.ranks, 'have been', alert)} {doing} for {age(m.seconds)}{',' if line else ''}{_at(line)}; "
+        f"{others_do(m.waiting, 'wait', alert) if m.waiting else alone}",
         evidence=_pause_evidence(m, phase),
         advice=_pause_advice(m, late=alert.severity != "info"),
         lines=_known(line),
@@ -243,11 +256,11 @@ def _pause_advice(m: OngoingPauseMeasures, *, late: bool) -> Advice:
     return (*see, f"; {_WRAP}") if m.waiting and late else _WRAP
 
 
-def _unsynchronised(m: UnsynchronisedMeasures, _alert: Alert) -> Words:
+def _unsynchronised(m: UnsynchronisedMeasures, alert: Alert) -> Words:
     """That all ranks go from phase to phase, and none reduces gradients."""
-    now, go = " and ".join(m.phases), _all_or_these_do(m, "go")
+    now, go = " and ".join(m.phases), _all_or_these_do(m, "go", alert)
     return Words(
-        f"no gradient reduction for {age(m.seconds)}, although {go} from phase to phase (now {now}): "
+        f"no gradient reduction for {age(m.seconds)}, although {go} from phase to phase ({tense(alert, 'now')} {now}): "
         f"gradient accumulation, no_sync, an evaluation, or a model other than the attached one",
         evidence={"seconds": m.seconds, "waiting": m.waiting, "name": now},
         advice="change nothing if this is intended: ranks are compared in steps that reduce gradients; "
@@ -260,9 +273,10 @@ def _uneven_inputs(m: UnevenInputsMeasures, alert: Alert) -> Words:
     their = "its" if len(alert.ranks) == 1 else "their"
     done = "finished" if m.has_finished else f"reached the end of {their} data"
     ending = f": {their} data ended earlier" if m.has_finished else ""
+    waited = others_do(m.waiting, "have waited", alert)
     return Words(
-        f"{format_ranks(alert.ranks)} {done} after step {m.last_step:,}; {others_do(m.waiting, 'have')} waited for "
-        f"{_them(alert.ranks)} at step {m.last_step + 1:,} for {age(m.seconds)}{ending}",
+        f"{format_ranks(alert.ranks)} {done} after step {m.last_step:,}; {waited} for {_them(alert.ranks)} at step "
+        f"{m.last_step + 1:,} for {age(m.seconds)}{ending}",
         evidence={"seconds": m.seconds, "waiting": len(m.waiting), "last_step": m.last_step},
         advice=_SAME_BATCHES,
         tells_moment=True,
@@ -272,8 +286,8 @@ def _uneven_inputs(m: UnevenInputsMeasures, alert: Alert) -> Words:
 def _left_behind(m: LeftBehindMeasures, alert: Alert) -> Words:
     """Who has finished while the others go on."""
     return Words(
-        f"{format_ranks(alert.ranks)} finished after step {m.last_step:,}; the others continue without "
-        f"{_them(alert.ranks)}",
+        f"{format_ranks(alert.ranks)} finished after step {m.last_step:,}; the others {tense(alert, 'continue')} "
+        f"without {_them(alert.ranks)}",
         evidence={"last_step": m.last_step, "newest_step": m.newest_step},
         advice="if this is not intended, give every rank the same number of batches: DistributedSampler, "
         "drop_last=True",

@@ -9,7 +9,7 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.late_policy import LATENESS
 from ddpmon.format import count, pct, plural, time_of_day
 from ddpmon.report.base_step import OF_BASE, base_share
-from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours
+from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours, lost_words
 from ddpmon.report.finding_rows import ago_words, costs_word, lasting, late_words
 from ddpmon.report.late_sentences import launch_words
 from ddpmon.report.step_clock import seconds_since, wall_of
@@ -122,13 +122,13 @@ def _cost(finding: Finding, snapshot: Snapshot) -> str:
 
 
 def _hours(finding: Finding, snapshot: Snapshot) -> tuple[str, str]:
-    """`4.6 GPU-h lost`, `78 a day`; empty where that is not known, and the second one of a run that has ended."""
+    """`about 4.6 GPU-h lost`, `78 a day`; empty where that is not known, and the second one of a run that has ended."""
     hours, run = lost_hours(finding, snapshot), snapshot.run
     if hours is None or run is None or finding.cost_pct is None:
         return "", ""
-    least = "at least " if finding.since_is_bound else ""
     a_day = hours_words(lost_a_day(finding, run.world_size))
-    return f"{least}{hours_words(hours)} {hour_unit(snapshot)} lost", "" if is_past(snapshot) else f"{a_day} a day"
+    lost = lost_words(hours, hour_unit(snapshot), is_bound=finding.since_is_bound)
+    return f"{lost} lost", "" if is_past(snapshot) else f"{a_day} a day"
 
 
 def sentence(finding: Finding, snapshot: Snapshot) -> str:

@@ -14,6 +14,7 @@ from ddpmon.diagnose.contention.memory import (
 from ddpmon.diagnose.contention.network import NicErrorMeasures, RetransmitMeasures, TakenPortMeasures
 from ddpmon.diagnose.contention.storage import DiskLowMeasures, DiskSlowMeasures
 from ddpmon.format import age, size
+from ddpmon.report.tense import tense
 from ddpmon.report.wording import (
     Evidence,
     Sentence,
@@ -34,24 +35,24 @@ _CHECK_NETWORK = "check the cable, the switch port, duplex, speed and firmware"
 
 
 def _host_memory(m: HostMemoryMeasures, alert: Alert) -> Words:
-    holds = f"; {named(m.culprits[0])} holds {size(m.held_bytes)}" if m.culprits else ""
-    said = f"{' and '.join(_shortage(m))}{holds}"
+    holds = f"; {named(m.culprits[0])} {tense(alert, 'holds')} {size(m.held_bytes)}" if m.culprits else ""
+    said = f"{' and '.join(_shortage(m, alert))}{holds}"
     return Words(
-        f"{host_name(alert)} is short of memory: {said}",
+        f"{host_name(alert)} {tense(alert, 'is')} short of memory: {said}",
         because=f"memory pressure: {said}",
         advice=_USE_LESS_MEMORY,
         evidence={**_shortage_evidence(m), **culprit_evidence(m.culprits)},
     )
 
 
-def _shortage(m: HostMemoryMeasures) -> list[str]:
+def _shortage(m: HostMemoryMeasures, alert: Alert) -> list[str]:
     said = []
     if m.used_bytes is not None and m.total_bytes:
-        said.append(f"{100 * m.used_bytes / m.total_bytes:.0f} % of its memory is in use")
+        said.append(f"{100 * m.used_bytes / m.total_bytes:.0f} % of its memory {tense(alert, 'is')} in use")
     if m.pressure_pct is not None:
-        said.append(f"tasks wait for memory {m.pressure_pct:.0f} % of the time")
+        said.append(f"tasks {tense(alert, 'wait')} for memory {m.pressure_pct:.0f} % of the time")
     if m.swap_in_bytes_s is not None:
-        said.append(f"{size(m.swap_in_bytes_s)}/s are read back from swap")
+        said.append(f"{size(m.swap_in_bytes_s)}/s {tense(alert, 'are')} read back from swap")
     return said
 
 
@@ -66,7 +67,7 @@ def _shortage_evidence(m: HostMemoryMeasures) -> Evidence:
 
 
 def _cgroup(m: CgroupMemoryMeasures, alert: Alert) -> Words:
-    used = f"{size(m.used_bytes)} of the {size(m.limit_bytes)} that the cgroup allows are in use"
+    used = f"{size(m.used_bytes)} of the {size(m.limit_bytes)} that the cgroup allows {tense(alert, 'are')} in use"
     killed = f"{m.oom_kills:,} process{'es were' if m.oom_kills > 1 else ' was'} killed for lack of memory"
     said = " and ".join([*([used] if m.is_nearly_full else []), *([killed] if m.oom_kills else [])])
     return Words(
@@ -78,7 +79,8 @@ def _cgroup(m: CgroupMemoryMeasures, alert: Alert) -> Words:
 
 
 def _growth(m: MemoryGrowthMeasures, alert: Alert) -> Words:
-    said = f"grows by {size(m.growth_bytes_s)}/s, so the memory is full in {age(m.left_s)}"
+    full = "is full" if alert.cleared_at_step is None else "would have been full"
+    said = f"{tense(alert, 'grows')} by {size(m.growth_bytes_s)}/s, so the memory {full} in {age(m.left_s)}"
     return Words(
         f"{format_ranks(alert.ranks)} ({host_name(alert)}) {said}",
         because=f"memory pressure: it {said}",
@@ -93,9 +95,10 @@ def _growth(m: MemoryGrowthMeasures, alert: Alert) -> Words:
 
 
 def _shared_memory(m: SharedMemoryMeasures, alert: Alert) -> Words:
-    said = f"{size(m.free_bytes)} of {size(m.total_bytes)} are free in {SHM}"
-    who_may = "DataLoader workers" if m.are_loaders else "child processes of its ranks may"
-    with_workers = f", and {m.workers} {who_may} pass batches through it" if m.workers else ""
+    said = f"{size(m.free_bytes)} of {size(m.total_bytes)} {tense(alert, 'are')} free in {SHM}"
+    who = "DataLoader workers" if m.are_loaders else "child processes of its ranks"
+    may = tense(alert, "pass" if m.are_loaders else "may pass")
+    with_workers = f", and {m.workers} {who} {may} batches through it" if m.workers else ""
     return Words(
         f"{said} on {host_name(alert)}{with_workers}",
         because=f"low shared memory: {said}",
@@ -107,7 +110,7 @@ def _shared_memory(m: SharedMemoryMeasures, alert: Alert) -> Words:
 
 def _disk_low(m: DiskLowMeasures, alert: Alert) -> Words:
     path, uses = clean(m.path, 60), ", ".join(clean(use, 30) for use in m.uses)
-    said = f"{size(m.free_bytes)} of {size(m.total_bytes)} are free on {path}"
+    said = f"{size(m.free_bytes)} of {size(m.total_bytes)} {tense(alert, 'are')} free on {path}"
     return Words(
         f"{said} on {host_name(alert)}{f' ({uses})' if uses else ''}",
         because=f"a nearly full disk: {said}",
@@ -117,10 +120,11 @@ def _disk_low(m: DiskLowMeasures, alert: Alert) -> Words:
 
 
 def _disk_slow(m: DiskSlowMeasures, alert: Alert) -> Words:
-    path, said = clean(m.path, 60), f"tasks wait for disks {m.io_pressure_pct:.0f} % of the time"
+    path, wait = clean(m.path, 60), tense(alert, "wait")
+    said = f"tasks {wait} for disks {m.io_pressure_pct:.0f} % of the time"
     if m.is_busy:
-        busy = f"{min(m.busy_pct, 100):.0f} % busy"
-        said = f"requests to {path} wait {m.wait_ms:.0f} ms, and its disk is {busy}"
+        busy = f"{tense(alert, 'is')} {min(m.busy_pct, 100):.0f} % busy"
+        said = f"requests to {path} {wait} {m.wait_ms:.0f} ms, and its disk {busy}"
     return Words(
         f"{host_name(alert)}: {said}",
         because=f"a slow disk: {said}",
@@ -153,7 +157,8 @@ def _nic_errors(m: NicErrorMeasures, alert: Alert) -> Words:
 
 def _retransmits(m: RetransmitMeasures, alert: Alert) -> Words:
     own, others = m.retransmits_per_1000 / 10, m.others_per_1000 / 10
-    said = f"{host_name(alert)} retransmits {own:.1f} % of its TCP segments, the other hosts {others:.1f} %"
+    segments = f"{own:.1f} % of its TCP segments, the other hosts {others:.1f} %"
+    said = f"{host_name(alert)} {tense(alert, 'retransmits')} {segments}"
     return Words(
         said,
         because=f"network errors: {said}",
@@ -164,7 +169,7 @@ def _retransmits(m: RetransmitMeasures, alert: Alert) -> Words:
 
 def _taken_port(m: TakenPortMeasures, alert: Alert) -> Words:
     by = named(m.culprits[0]) if m.culprits else "a process that is not visible from here"
-    is_held = f"is held by {by}" if m.is_held else "was held by a process that has released it since"
+    is_held = f"{tense(alert, 'is')} held by {by}" if m.is_held else "was held by a process that has released it since"
     wanted = clean(m.wanted_for, 60)
     return Words(
         f"port {m.port} on {host_name(alert)}, wanted for {wanted}, {is_held}",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.diagnose.hidden import HiddenPaceMeasures
 from ddpmon.diagnose.late_policy import ALERTS
@@ -13,17 +15,16 @@ from ddpmon.diagnose.pauses import GcMeasures, LongStepMeasures, NamedPauseMeasu
 from ddpmon.diagnose.regression import JobSlowerMeasures, SlowNetworkMeasures
 from ddpmon.format import age, loss_words, ms, pct, plural
 from ddpmon.report.late_sentences import advice_on
+from ddpmon.report.tense import during, tense
 from ddpmon.report.wording import (
     Evidence,
     Sentence,
     Words,
     clean,
-    during,
     format_ranks,
     host_of,
     in_brackets,
     run_share,
-    tense,
 )
 
 _DIFFERENT_RANKS = "see in the heat map which rank is last: uneven batches and other jobs move from rank to rank"
@@ -51,8 +52,8 @@ def _job_slower(m: JobSlowerMeasures, alert: Alert) -> Words:
         return _longer_waits(m, alert, evidence)
     shared = "storage, the network, power" if m.several_hosts else "storage, power, clocks, other jobs"
     return Words(
-        f"the whole run {tense(alert, 'has been', 'was')} slower by {ms(m.longer_ms)} a step {during(alert)}"
-        f"{f', in {alert.phase}' if alert.phase else ''}: the typical rank {tense(alert, 'works', 'worked')} longer, "
+        f"the whole run {tense(alert, 'has been')} slower by {ms(m.longer_ms)} a step {during(alert)}"
+        f"{f', in {alert.phase}' if alert.phase else ''}: the typical rank {tense(alert, 'works')} longer, "
         "so that no single rank explains it",
         rest=_costs(alert),
         tells_end=True,
@@ -63,9 +64,9 @@ def _job_slower(m: JobSlowerMeasures, alert: Alert) -> Words:
 
 def _longer_waits(m: JobSlowerMeasures, alert: Alert, evidence: Evidence) -> Words:
     return Words(
-        f"steps {tense(alert, 'have taken', 'took')} {ms(m.longer_ms)} longer {during(alert)}, and most of it "
-        f"{tense(alert, 'is', 'was')} waiting; the typical rank {tense(alert, 'does', 'did')} not work longer, but a "
-        f"different rank {tense(alert, 'is', 'was')} late from step to step",
+        f"steps {tense(alert, 'have taken')} {ms(m.longer_ms)} longer {during(alert)}, and most of it "
+        f"{tense(alert, 'is')} waiting; the typical rank {tense(alert, 'does')} not work longer, but a "
+        f"different rank {tense(alert, 'is')} late from step to step",
         rest=_costs(alert),
         tells_end=True,
         advice=_DIFFERENT_RANKS,
@@ -75,12 +76,12 @@ def _longer_waits(m: JobSlowerMeasures, alert: Alert, evidence: Evidence) -> Wor
 
 def _slow_network(m: SlowNetworkMeasures, alert: Alert) -> Words:
     where = (
-        "the network is slow, and durations do not show which link"
+        f"the network {tense(alert, 'is')} slow, and durations do not show which link"
         if m.several_hosts
         else "they share one host, so no network link is to blame"
     )
     return Words(
-        f"the gradient transfer {tense(alert, 'has taken', 'took')} {ms(m.longer_ms)} longer a step {during(alert)}, "
+        f"the gradient transfer {tense(alert, 'has taken')} {ms(m.longer_ms)} longer a step {during(alert)}, "
         f"equally on all ranks: {where}",
         rest=_costs(alert),
         tells_end=True,
@@ -95,10 +96,10 @@ def _slow_network(m: SlowNetworkMeasures, alert: Alert) -> Words:
 
 
 def _uneven_work(m: UnevenWorkMeasures, alert: Alert) -> Words:
+    when = "" if alert.cleared_at_step is None else f" {during(alert)}"
     return Words(
-        f"work {tense(alert, 'is uneven', f'was uneven {during(alert)}')}: the slowest rank of a step "
-        f"{tense(alert, 'works', 'worked')} {ms(m.gap_ms)} longer than the mean, and it {tense(alert, 'is', 'was')} a "
-        "different rank from step to step",
+        f"work {tense(alert, 'is')} uneven{when}: the slowest rank of a step {tense(alert, 'works')} {ms(m.gap_ms)} "
+        f"longer than the mean, and it {tense(alert, 'is')} a different rank from step to step",
         rest=_costs(alert),
         tells_end=True,
         advice=_BALANCE,
@@ -112,14 +113,19 @@ def _uneven_work(m: UnevenWorkMeasures, alert: Alert) -> Words:
 
 def _hidden_pace(m: HiddenPaceMeasures, alert: Alert) -> Words:
     return Words(
-        f"rank {alert.ranks[0]}{in_brackets(host_of(alert))} sets the pace: its GPU waits for its CPU",
-        rest=(
-            "How much time the CPUs of the other ranks need is unknown. "
-            f"Fixing it saves at most {pct(m.cost_most_pct)} % of the run's time, and perhaps nothing."
-        ),
+        f"rank {alert.ranks[0]}{in_brackets(host_of(alert))} {tense(alert, 'sets')} the pace: its GPU "
+        f"{tense(alert, 'waits')} for its CPU",
+        rest=_hidden_cost(m, alert),
         advice=_SYNCHRONISE,
         evidence={"cost_most_pct": m.cost_most_pct, "window_steps": m.window_steps},
     )
+
+
+def _hidden_cost(m: HiddenPaceMeasures, alert: Alert) -> str:
+    share = run_share(f"{pct(m.cost_most_pct)} %", is_over=alert.cleared_at_step is not None)
+    cost = f"Fixing it saves at most {share}" if alert.cleared_at_step is None else f"Cost at most {share}"
+    needed = f"How much time the CPUs of the other ranks {tense(alert, 'need')} {tense(alert, 'is')} unknown"
+    return f"{needed}. {cost}, and perhaps nothing."
 
 
 def _named_pause(m: NamedPauseMeasures, alert: Alert) -> Words:
@@ -162,7 +168,7 @@ def _advice_on_long_step(phase: str) -> str:
 
 def _gc(m: GcMeasures, alert: Alert) -> Words:
     return Words(
-        f"Python's garbage collector costs {pct(alert.cost_pct or 0.0)} % of the run's time: pauses of "
+        f"Python's garbage collector {tense(alert, 'costs')} {_share(alert)}: pauses of "
         f"{ms(m.pause_ms)}, one in {m.every_steps:.0f} steps, mostly on {format_ranks(alert.ranks)}",
         advice=_COLLECT_TOGETHER,
         evidence={"pauses": m.pauses, "pause_ms": m.pause_ms, "steps": m.steps, "every": m.every_steps},
@@ -185,6 +191,7 @@ def _loss_jump(m: LossJumpMeasures, alert: Alert) -> Words:
 def _nonfinite_loss(m: NonfiniteLossMeasures, alert: Alert) -> Words:
     return Words(
         _since_when(m, alert) if m.finite_since is None else _passing(m, m.finite_since, alert),
+        tells_end=True,
         advice=_after_nonfinite(m, alert),
         evidence={
             "first_step": m.first_step,
@@ -198,7 +205,8 @@ def _nonfinite_loss(m: NonfiniteLossMeasures, alert: Alert) -> Words:
 
 def _since_when(m: NonfiniteLossMeasures, alert: Alert) -> str:
     """Losses that are still not finite."""
-    text = f"{_whose_loss(alert)} has been {_LOSSES[m.value]} since step {m.first_step:,}"
+    lasted = during(replace(alert, since_step=m.first_step, since_is_bound=False))
+    text = f"{_whose_loss(alert)} {tense(alert, 'has been')} {_LOSSES[m.value]} {lasted}"
     if not alert.ranks:
         return f"{text} on {format_ranks(m.first_ranks)}: no single rank is to blame"
     if m.later_step is None:
@@ -233,8 +241,11 @@ def _since(alert: Alert) -> str:
 
 
 def _costs(alert: Alert) -> str:
-    is_over = alert.cleared_at_step is not None
-    return f"{tense(alert, 'Costs', 'Cost')} {run_share(f'{pct(alert.cost_pct or 0.0)} %', is_over=is_over)}."
+    return f"{tense(alert, 'Costs')} {_share(alert)}."
+
+
+def _share(alert: Alert) -> str:
+    return run_share(f"{pct(alert.cost_pct or 0.0)} %", is_over=alert.cleared_at_step is not None)
 
 
 SENTENCES: Mapping[type[Measures], Sentence] = {

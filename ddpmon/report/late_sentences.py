@@ -10,13 +10,13 @@ from ddpmon.diagnose.cause import FigureMeasures
 from ddpmon.diagnose.kinds import COMPUTES
 from ddpmon.diagnose.measure import LateMeasures, agrees, is_collecting, phase_of, phases_tell
 from ddpmon.format import ms, pct
+from ddpmon.report.tense import during, in_tense, tense
 from ddpmon.report.wording import (
     Evidence,
     Sentence,
     Words,
     clean,
     does,
-    during,
     format_ranks,
     host_of,
     in_brackets,
@@ -24,7 +24,6 @@ from ddpmon.report.wording import (
     one_step_of,
     run_share,
     stack_command,
-    tense,
 )
 from ddpmon.schema import PHASES
 from ddpmon.shell_command import Advice, ShellCommand
@@ -52,24 +51,24 @@ _EQUAL_BATCHES = "give every rank the same batch size, or one in proportion to i
 # Chosen, not measured.
 _WIDE_PCT = 2.0
 _LISTED = 6  # other late ranks that are listed by number; of more only the count is said. Chosen, not measured.
-_FIGURES = {  # the figure that explains a lateness: as a noun, what to do, and a command that shows more
+_FIGURES = {  # the figure that explains a lateness: as a noun with its verb, what to do, and a command that shows more
     "throttled": (
-        "a CPU quota: the limit of its cgroup throttles it",
+        ("a CPU quota: the limit of its cgroup ", "throttles", " it"),
         "raise the CPU limit of the container or cgroup, or use fewer threads",
         "",
     ),
     "clock": (
-        "a throttled GPU: its SM clock is lower than that of the others",
+        ("a throttled GPU: its SM clock ", "is", " lower than that of the others"),
         "see what lowers it",
         "nvidia-smi -q -d CLOCK,POWER,PERFORMANCE",
     ),
     "cpu_clock": (
-        "a lower CPU clock: its core runs slower than those of the others",
+        ("a lower CPU clock: its core ", "runs", " slower than those of the others"),
         "see what lowers it: the governor, a power limit, heat",
         "grep MHz /proc/cpuinfo",
     ),
     "queue": (
-        "CPU contention: it waits for a CPU",
+        ("CPU contention: it ", "waits", " for a CPU"),
         "see what else runs on its cores, also outside the container",
         "top",
     ),
@@ -88,12 +87,12 @@ def _about(advice: str, this: str) -> str:
 def _late(late: LateMeasures, alert: Alert) -> Words:
     evidence, more = _evidence(late), ""
     if alert.kind == "uneven_work":
-        more = f"It {tense(alert, 'gets', 'got')} {late.samples_ratio:.2f} times the samples of the others."
+        more = f"It {tense(alert, 'gets')} {late.samples_ratio:.2f} times the samples of the others."
     if not agrees(late):
         name, works, _, it = _subject(late, alert)
         said = (
             f"{name} {works} {ms(late.excess_ms)} longer {_rhythm(late)} ({during(alert)}), but the other ranks "
-            f"{tense(alert, 'do', 'did')} not wait for {it}: the cost is unattributed"
+            f"{tense(alert, 'do')} not wait for {it}: the cost is unattributed"
         )
         return Words(said, more, advice=_EQUAL_BATCHES if more else "", evidence=evidence, tells_end=True)
     return Words(
@@ -108,15 +107,15 @@ def _late(late: LateMeasures, alert: Alert) -> Words:
 
 def _subject(late: LateMeasures, alert: Alert) -> tuple[str, str, str, str]:
     """Who is late, and the words that agree with it: works, is late, it."""
-    whom, are = late.whom, tense(alert, "are", "were")
+    whom, are = late.whom, tense(alert, "are")
     if whom.of_host is not None:
         most = "all" if len(whom.ranks) == whom.of_host else "nearly all"
         those = "both" if whom.of_host == len(whom.ranks) == 2 else f"{most} {whom.of_host}"
-        return f"{those} ranks of {clean(whom.host, 60)}", tense(alert, "work", "worked"), f"{are} late", "them"
+        return f"{those} ranks of {clean(whom.host, 60)}", tense(alert, "work"), f"{are} late", "them"
     if len(whom.ranks) == 1:
-        name, is_late = f"rank {whom.ranks[0]}{in_brackets(whom.host)}", tense(alert, "is late", "was late")
-        return name, tense(alert, "works", "worked"), is_late, "it"
-    return format_ranks(whom.ranks), f"together {tense(alert, 'work', 'worked')}", f"{are} late together", "them"
+        name, is_late = f"rank {whom.ranks[0]}{in_brackets(whom.host)}", f"{tense(alert, 'is')} late"
+        return name, tense(alert, "works"), is_late, "it"
+    return format_ranks(whom.ranks), f"together {tense(alert, 'work')}", f"{are} late together", "them"
 
 
 def _rhythm(late: LateMeasures) -> str:
@@ -128,7 +127,7 @@ def _rhythm(late: LateMeasures) -> str:
 
 def _said(late: LateMeasures, alert: Alert) -> str:
     name, _, is_late, _ = _subject(late, alert)
-    is_hidden = tense(alert, "is", "was")
+    is_hidden = tense(alert, "is")
     hidden = f", of which {ms(late.hidden_ms)} {is_hidden} hidden behind the transfer" if late.hidden_ms else ""
     collected = f"; {_collected(late, alert)}" if is_collecting(late) else ""
     by = f"{name} {is_late} by {ms(late.excess_ms)} {_rhythm(late)}, {_where(late)} ({during(alert)})"
@@ -136,7 +135,7 @@ def _said(late: LateMeasures, alert: Alert) -> str:
 
 
 def _collected(late: LateMeasures, alert: Alert) -> str:
-    return f"garbage collection {tense(alert, 'takes', 'took')} {ms(late.gc_ms)} of it"
+    return f"garbage collection {tense(alert, 'takes')} {ms(late.gc_ms)} of it"
 
 
 def _where(late: LateMeasures) -> str:
@@ -166,9 +165,9 @@ def launch_words(
         is_over: whether it is told in the past.
     """
     its, gpu, cpu = ("their", "GPUs", "CPUs") if several else ("its", "GPU", "CPU")
-    waits = "waited" if is_over else "wait" if several else "waits"
+    waits = in_tense("wait" if several else "waits", is_over=is_over)
     if launch_ms is not None:
-        are = "were" if is_over else "are"
+        are = in_tense("are", is_over=is_over)
         return f"{its} kernels {are} launched slowly: {its} {gpu} {waits} {ms(launch_ms)} a step for {its} {cpu}"
     if most_ms is None:
         return ""
@@ -185,12 +184,12 @@ def _costs(late: LateMeasures, alert: Alert) -> str:
     least, most = late.cost_pct, late.cost_most_pct or 0.0
     is_wide = most >= least + _WIDE_PCT
     share = f"at least {pct(least)} %, at most {pct(most)} %" if is_wide else f"{pct(least)} %"
-    return f"{tense(alert, 'Costs', 'Cost')} {run_share(share, is_over=alert.cleared_at_step is not None)}"
+    return f"{tense(alert, 'Costs')} {run_share(share, is_over=alert.cleared_at_step is not None)}"
 
 
 def _aside(late: LateMeasures, alert: Alert) -> str:
     """What else a reader must know of the figures: who of a host stands out, and who else is late."""
-    is_latest = tense(alert, "is", "was")
+    is_latest = tense(alert, "is")
     said = f" Rank {late.latest[0]} {is_latest} the latest of them, by {ms(late.latest[1])}." if late.latest else ""
     if late.alone_pct is None or alert.cleared_at_step is not None:
         return said
@@ -253,7 +252,8 @@ def _evidence(late: LateMeasures) -> Evidence:
 
 def _figure(measures: FigureMeasures, alert: Alert) -> Words:
     """A figure of the ranks' own as a cause."""
-    because, advice, command = _FIGURES[measures.figure]
+    (lead, verb, rest), advice, command = _FIGURES[measures.figure]
+    because = f"{lead}{tense(alert, verb)}{rest}"
     todo = (f"{advice}: ", on_host(host_of(alert), command)) if command else advice
     return Words(because, advice=todo, because=f"{because} ({ms(measures.carried_ms)} a step)")
 

@@ -28,6 +28,15 @@ def with_when(snapshot: Snapshot) -> Snapshot:
     return snapshot if when == "now" else replace(snapshot, findings=tuple(in_past(f, when) for f in snapshot.findings))
 
 
+def asks(kind: str, *, is_over: bool) -> bool:
+    """Whether a finding asks for anything: of what is over only one that tells what has happened.
+
+    A trouble that has passed, such as a foreign process that has left, needs nothing more. One that lasted until its
+    run ended is not over: `in_past` says that its advice is for the next run.
+    """
+    return not is_over or any(each.happens for each in KINDS.values() if each.name == kind)
+
+
 def may_be_more(over: int) -> bool:
     """Whether more findings than these may be over: each rule forgets all but its ten newest."""
     return over >= ALERTS.kept_resolved

@@ -111,8 +111,8 @@ def _event(event: Event, report: RunReport) -> str:
     said = (
         ("when", when_words(event)),
         ("cost", cost_words(event, report)),
-        ("evidence", evidence_words(event.evidence)),
-        ("to do", event.advice),
+        ("evidence", evidence_words(event.evidence, is_over=not event.lasts)),
+        ("to do", event.to_do),
     )
     lines = "".join(f'<p><span class="dim">{name}:</span> {_text(words)}</p>' for name, words in said if words)
     for name, rows in evidence_blocks(event.evidence):

@@ -12,7 +12,6 @@ from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.peers import ShownLateness
 from ddpmon.report.run_report import Event, RunReport, configuration, cost_words, facts, when_words
 from ddpmon.report.verdicts import marked_ranks
-from ddpmon.report.wording import OVER
 from ddpmon.snapshot import Ranks
 
 MOST_RANKS, MOST_HOSTS = 32, 64
@@ -86,17 +85,17 @@ def _events(report: RunReport) -> Iterator[str]:
 
 
 def _event(event: Event, report: RunReport) -> Iterator[str]:
-    over = "" if event.lasts or event.summary.startswith(OVER) else " (over)"
+    over = "" if event.lasts else " (over)"
     yield f"### {event.severity}{over}: {text(event.summary)}"
     yield ""
     said = (
         ("when", when_words(event)),
         ("cost", cost_words(event, report)),
-        ("evidence", evidence_words(event.evidence)),
+        ("evidence", evidence_words(event.evidence, is_over=not event.lasts)),
     )
     yield from (f"- {name}: {text(words)}" for name, words in said if words)
-    if event.advice:
-        yield f"- to do: {advice_text(event.advice)}"
+    if event.to_do:
+        yield f"- to do: {advice_text(event.to_do)}"
     yield ""
     for name, rows in evidence_blocks(event.evidence):
         yield f"{text(name)}:"

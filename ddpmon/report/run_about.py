@@ -17,11 +17,12 @@ from ddpmon.report.cost import (
     hours_words,
     lost_a_day,
     lost_hours,
+    lost_words,
     together_words,
 )
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.past import how_ended
-from ddpmon.report.verdicts import firing, is_past, is_standing_still
+from ddpmon.report.verdicts import firing, is_past, is_standing_still, stops_job
 from ddpmon.report.wording import last_steps
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import Finding, RunView, Snapshot
@@ -188,8 +189,8 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         a_day = f"{hours_words(lost_a_day(finding, run.world_size))} {unit} a day"
         often = f", {a_day}" if known(finding.cost_pct) and not ended else ""
         when = _span(finding, ended=ended)
-        least = "at least " if finding.since_is_bound else ""
-        yield f"lost: {who(finding)}", f"{least}{hours_words(hours)} {unit}{when}{often}: {what(finding)}{cause}"
+        words = lost_words(hours, unit, is_bound=finding.since_is_bound, is_exact=stops_job(finding))
+        yield f"lost: {who(finding)}", f"{words}{when}{often}: {what(finding)}{cause}"
     are_bounds = any(finding.since_is_bound for finding, _ in lost)
     if together := together_words([hours for _, hours in lost], unit, are_bounds=are_bounds):
         yield "lost together", f"{together}; {OVERLAP}"

@@ -10,9 +10,9 @@ from ddpmon.diagnose.alert import SEVERITIES, Severity, at_or_above
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import UNKNOWN, clean, clock, count, figure, known, local_time, loss_words, pct, plural
 from ddpmon.report import attempt_sentences
-from ddpmon.report.cost import OVERLAP, hour_unit, hours_within, hours_words, together_words
+from ddpmon.report.cost import OVERLAP, hour_unit, hours_within, hours_words, lost_words, together_words
 from ddpmon.report.job_progress import throughput_unit
-from ddpmon.report.past import how_ended, kill_of
+from ddpmon.report.past import asks, how_ended, kill_of
 from ddpmon.report.run_about import model, settings, versions
 from ddpmon.report.verdicts import calm_sentence, headline
 from ddpmon.report.wording import last_steps, run_share
@@ -62,6 +62,11 @@ class Event:
     hours: float | None = None
     began_before_report: bool = False
     finding_id: int | None = None
+
+    @property
+    def to_do(self) -> str:
+        """What there is to do about it; empty where it has passed."""
+        return self.advice if asks(self.kind, is_over=not self.lasts) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +165,24 @@ def _hours(event: Event, report: RunReport) -> float:
 
 
 def _weight(event: Event) -> tuple[bool, bool, bool, int, float]:
+    return (
+        event.lasts and _stops_job(event),
+        event.severity != "info",
+        event.lasts,
+        SEVERITIES.index(event.severity),
+        event.cost_pct or 0.0,
+    )
+
+
+def _stops_job(event: Event) -> bool:
+    """As `verdicts.stops_job` of its finding."""
     known = KINDS.get(event.kind)  # type: ignore[call-overload]
     floor = None if known is None else known.stops_job
-    ends_it = event.lasts and floor is not None and at_or_above(event.severity, floor)
-    return ends_it, event.severity != "info", event.lasts, SEVERITIES.index(event.severity), event.cost_pct or 0.0
+    return floor is not None and at_or_above(event.severity, floor)
 
 
 def cost_words(event: Event, report: RunReport) -> str:
-    """`16 % of the run's time, 1.2 GPU-h`; empty where it is not known.
+    """`16 % of the run's time, about 1.2 GPU-h`; empty where it is not known.
 
     It says since when the hours are counted where that is not the onset.
     """
@@ -175,8 +190,9 @@ def cost_words(event: Event, report: RunReport) -> str:
         return ""
     words = run_share(f"{pct(event.cost_pct)} %", is_over=not event.lasts)
     hours, since = _hours(event, report), f" {report.covers}" if event.began_before_report else ""
-    least = "at least " if event.since_is_bound and not event.began_before_report else ""
-    return f"{words}, {least}{hours_words(hours)} {report.device_hours[1]}{since}" if hours >= _LEAST_HOURS else words
+    is_bound = event.since_is_bound and not event.began_before_report
+    lost = lost_words(hours, report.device_hours[1], is_bound=is_bound, is_exact=_stops_job(event))
+    return f"{words}, {lost}{since}" if hours >= _LEAST_HOURS else words
 
 
 def together(report: RunReport) -> str:

@@ -18,7 +18,15 @@ from ddpmon.report import (
     job_sentences,
     late_sentences,
 )
-from ddpmon.report.wording import OVER, Evidence, Sentence, Words, brief_line, format_line
+from ddpmon.report.past import asks
+from ddpmon.report.tense import during
+from ddpmon.report.wording import (
+    Evidence,
+    Sentence,
+    Words,
+    brief_line,
+    format_line,
+)
 from ddpmon.shell_command import Advice
 from ddpmon.snapshot import Finding
 
@@ -43,13 +51,13 @@ def tell(alert: Alert) -> Finding:
     """The alert in words."""
     words = _words(alert.measures, alert)
     why = None if alert.cause is None else _of_cause(alert.cause, alert)
-    summary = f"{words.said}{_because(alert.cause, why)}{f'. {words.rest}' if words.rest else ''}"
     is_over = alert.cleared_at_step is not None
-    lead = f"{OVER}{alert.cleared_at_step:,}: " if is_over and not words.tells_end else ""
-    advice = words.advice if why is None else why.advice
+    when = f" ({during(alert)})" if is_over and not (words.tells_end or words.tells_moment) else ""
+    summary = f"{words.said}{when}{_because(alert.cause, why)}{f'. {words.rest}' if words.rest else ''}"
+    advice = (words.advice if why is None else why.advice) if asks(alert.kind, is_over=is_over) else ""
     cause = words.cause if why is None or alert.cause is None else f"{why.because} ({_strength(alert.cause)})"
     evidence = {**words.evidence, **_evidence(alert.cause, why)}
-    found = _finding(alert, f"{lead}{summary}", cause, evidence, "" if is_over else advice, words.tells_moment)
+    found = _finding(alert, summary, cause, evidence, advice, words.tells_moment)
     return replace_fields(found, brief=_in_brief(found.summary, words)) if words.lines else found
 
 

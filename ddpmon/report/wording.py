@@ -12,10 +12,10 @@ from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.contention.symptom import MOST_CULPRITS, Culprit
 from ddpmon.machine import Process
 from ddpmon.parts import NO_HOST, StackFrame
+from ddpmon.report.tense import tense
 from ddpmon.run.recent import RECENT
 from ddpmon.shell_command import Advice, ShellCommand, Whose
 
-OVER = "over since step "  # begins a sentence in the present tense on what is over
 _SHOWN = 6
 RHYTHM = 1.5  # steps from one late step to the next, on average: a smaller mean would be said as "one step of 1"
 _STACK_LINES = 16
@@ -83,22 +83,21 @@ def format_ranks(ranks: Sequence[int]) -> str:
     return f"{len(ordered):,} ranks ({', '.join(map(str, ordered[:3]))}, ...)"
 
 
-def does(ranks: Sequence[int], verb: str) -> str:
-    """`format_ranks` with its verb, given in the plural: rank 2 waits, rank 2 attaches, ranks 0, 1 wait."""
-    ending = "es" if verb.endswith(("ch", "sh", "s", "x", "o")) else "s"
-    single = {"are": "is", "were": "was", "have": "has"}.get(verb, f"{verb}{ending}")
-    return f"{format_ranks(ranks)} {single if len(ranks) == 1 else verb}"
+def does(ranks: Sequence[int], verb: str, alert: Alert | None = None) -> str:
+    """`format_ranks` with its verb, given in the plural: rank 2 waits, rank 2 attaches, ranks 0, 1 wait.
+
+    The verb is in the tense of the alert, if any is given: rank 2 waited.
+    """
+    return f"{format_ranks(ranks)} {_agreeing(verb, ranks, alert)}"
 
 
-def during(alert: Alert) -> str:
-    """`since step 60`, of a bound `since before step 60`; of what is over `from step 60 to 200`."""
-    began = f"{'before ' if alert.since_is_bound else ''}step {alert.since_step or 0:,}"
-    return f"since {began}" if alert.cleared_at_step is None else f"from {began} to {alert.cleared_at_step:,}"
-
-
-def tense(alert: Alert, now: str, then: str) -> str:
-    """The verb of its sentence: what is over is told in the past."""
-    return now if alert.cleared_at_step is None else then
+def _agreeing(verb: str, ranks: Sequence[int], alert: Alert | None) -> str:
+    """The verb in the number of the ranks and in the tense of the alert."""
+    if len(ranks) == 1:
+        first, *more = verb.split(" ")
+        ending = "es" if first.endswith(("ch", "sh", "s", "x", "o")) else "s"
+        verb = " ".join([{"are": "is", "have": "has", "may": "may"}.get(first, f"{first}{ending}"), *more])
+    return verb if alert is None else tense(alert, verb)
 
 
 def run_share(share: str, *, is_over: bool) -> str:
@@ -106,9 +105,10 @@ def run_share(share: str, *, is_over: bool) -> str:
     return f"{share} of the run's time{' while it lasted' if is_over else ''}"
 
 
-def others_do(ranks: Sequence[int], verb: str) -> str:
+def others_do(ranks: Sequence[int], verb: str, alert: Alert) -> str:
     """The same of the ranks besides those that a sentence names: rank 2 waits, 63 ranks wait."""
-    return does(ranks, verb) if len(ranks) <= _SHOWN else f"{len(ranks):,} ranks {verb}"
+    who = format_ranks(ranks) if len(ranks) <= _SHOWN else f"{len(ranks):,} ranks"
+    return f"{who} {_agreeing(verb, ranks, alert)}"
 
 
 def one_step_of(steps: object) -> str:

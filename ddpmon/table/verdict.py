@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
-from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.late_policy import SUSTAINED
 from ddpmon.format import plural
-from ddpmon.report.sentences import tell
+from ddpmon.report.sentences import in_words
 from ddpmon.run.rings import capacity_for
 from ddpmon.snapshot import Finding
 from ddpmon.table.fields import Array
@@ -86,16 +83,11 @@ def _verdict(table: Table, records: Records, notes: list[str]) -> TableVerdict:
         last_step=int(records.steps[-1]),
         compared=compared,
         enough=compared >= SUSTAINED.verdict_steps and near and len(ranks) > 1,
-        findings=tuple(map(_in_words, history.alerts())),
+        findings=in_words(history.alerts()),
         complaints=table.complaints,
         refused=table.refused,
         notes=(*notes, *_coverage(records, ranks), *_evidence(records, compared, near)),
     )
-
-
-def _in_words(alert: Alert) -> Finding:
-    """One that is over is described as it was while it lasted."""
-    return dataclasses.replace(tell(replace(alert, cleared_at_step=None)), cleared_at_step=alert.cleared_at_step)
 
 
 def _near(records: Records) -> bool:

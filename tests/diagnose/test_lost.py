@@ -219,7 +219,8 @@ def test_a_lost_rank_that_is_heard_again_is_over_and_kept_as_such(restarts: bool
     (over,) = (each for each in said if each.kind == "rank_lost")
     assert (over.severity, over.ranks, over.nodes) == ("critical", (3,), ("node0",)), "no step without it"
     assert (over.since_step, over.cleared_at_step) == (99, 110)
-    assert "over since step 110: rank 3 (node0)" in in_words([over])[0].summary
+    assert in_words([over])[0].summary.startswith("rank 3 (node0) was silent for ")
+    assert " (from step 99 to 110)" in in_words([over])[0].summary
 
 
 def test_a_rank_that_is_lost_twice_leaves_two_that_are_over() -> None:

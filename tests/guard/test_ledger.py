@@ -56,11 +56,11 @@ def test_a_beginning_and_an_end_are_told_once_whatever_the_words_are() -> None:
     assert told(picture(replace(LATE, summary="other words", severity="critical", ranks=(1, 0)))) == []
     assert told(picture(replace(LATE, severity="info"))) == []
     open_alert = told.memory.alerts[0]
-    over = replace(LATE, severity="info", summary="over since step 120: it was late", cleared_at_step=120)
+    over = replace(LATE, severity="info", summary="it was late (from step 60 to 120)", cleared_at_step=120)
     assert told(picture(over)) == OVER
     assert told(picture(over)) == []
     assert (open_alert.severity, open_alert.finding["cleared_at_step"]) == ("critical", 120)
-    assert "over since" not in open_alert.finding["summary"], "the reason says it"
+    assert "it was late" not in open_alert.finding["summary"], "the reason says it"
     assert told(picture(replace(LATE, id=4))) == BEGUN, "another one of the same rank"
 
 

@@ -26,7 +26,7 @@ from ddpmon.simulate.scenarios import Scenario
 from ddpmon.snapshot import Snapshot
 from ddpmon.watcher.tap import Tick
 from ddpmon.watcher.way import Fate
-from tests.recording.made_recordings import SimulatedRun, simulated
+from tests.recording.made_recordings import SimulatedRun, record, simulated
 
 READ = "read the launcher's output, and the kernel's log (dmesg)"
 
@@ -185,7 +185,28 @@ def test_what_began_before_the_recording_and_was_over_before_its_end_is_counted_
     assert late.last_at is not None
     assert late.hours is not None
     assert late.hours == pytest.approx(late.cost_pct / 100 * 8 * (late.last_at - report.began_at) / 3600)
-    assert cost_words(late, report).endswith(f", {hours_words(late.hours)} GPU-h since the recording began")
+    assert cost_words(late, report).endswith(f", about {hours_words(late.hours)} GPU-h since the recording began")
+
+
+def test_what_is_over_without_a_word_from_its_rule_is_told_in_the_past_too(tmp_path: Path) -> None:
+    """The report said `have restarted on their own and cannot be compared` of ranks that were compared again."""
+    path = tmp_path / "churn.ddpmon"
+    record(Plan(ranks=8, hosts=4, scenario="churn"), 80, path).close()
+    over = [each for each in report_of_file(path).troubles if not each.lasts and each.kind == "monitor_degraded"]
+    (again,) = [each for each in over if "restarted_alone" in each.evidence]
+    assert "restarted on their own and could not be compared with the others, which were at other" in again.summary
+    assert f" (from step {again.since_step} to " in again.summary
+    (silent, *_) = [each for each in over if "not_reporting" in each.evidence]
+    assert silent.summary.startswith("the monitor did not see the whole run: ranks 2, 3 were silent for ")
+    assert [each.to_do for each in over] == [""] * len(over)
+
+
+def test_what_lasted_until_its_run_ended_is_to_be_mended_before_the_next(killed: Path) -> None:
+    report = report_of_file(killed)
+    (late,) = [each for each in report.troubles if each.kind == "straggler"]
+    assert late.lasts
+    assert late.to_do.startswith("before the next run, check the GPU of this rank")
+    assert f"to do: {late.to_do}" in markdown(report)
 
 
 def test_what_is_over_is_told_in_the_past_by_the_report_and_by_the_screen(passed: Path) -> None:
@@ -202,10 +223,13 @@ def test_what_is_over_is_told_in_the_past_by_the_report_and_by_the_screen(passed
     assert over.summary.endswith(" of the run's time while it lasted.")
     assert " of the run's time while it lasted, " in cost_words(told, report)
     assert f"(over): {over.summary}" in markdown(report)
+    assert "; waited " in markdown(report)
+    assert "to do:" not in markdown(report) + page(report), "its advice was for while it lasted"
     assert told.last_at is not None
     replay.travel.go(recording.at_wall(told.last_at - 60.0))
     before = report_of(recording, replay.tick(), "x", replay.travel.until)
     replay.close()
     (lasting,) = [each for each in before.troubles if each.kind == "straggler"]
     assert " is late by " in lasting.summary
+    assert "to do: check the GPU of this rank" in markdown(before)
     assert cost_words(lasting, before).partition(",")[0].endswith(" of the run's time")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -110,6 +111,20 @@ def test_the_cost_has_hours_so_far_and_a_day() -> None:
     assert words.startswith("24 % of the run's time, ")
     assert words.endswith("GPU-h lost so far, 46 GPU-h a day")
     assert dict(rows(replace(KNOWN, cleared_at_step=900), TIMED))["Cost"] == "24 % of the run's time while it lasted"
+
+
+def test_what_is_lost_so_far_is_an_estimate_that_may_fall_and_says_so() -> None:
+    """It was told as if it had been counted, and fell from one minute to the next."""
+    cheaper = dict(rows(replace(KNOWN, cost_pct=8.0), TIMED))["Costs"]
+    lost = [float(re.findall(r", about ([\d.]+) GPU-h lost so far, ", words)[0]) for words in (_costs(KNOWN), cheaper)]
+    assert lost[0] > lost[1]
+    assert ", at least " in _costs(OLDER)
+    assert "about" not in _costs(OLDER)
+    assert any(part.startswith("about ") for form in facts(KNOWN, TIMED, "|") for part in form)
+
+
+def _costs(finding: Finding) -> str:
+    return dict(rows(finding, TIMED))["Costs"]
 
 
 def test_a_standstill_costs_all_ranks_all_of_their_time() -> None:

@@ -107,7 +107,7 @@ def test_a_sentence_that_tells_its_own_moment_gets_no_other_and_what_is_broken_i
 
 
 def test_what_is_over_keeps_its_words() -> None:
-    over = replace(HANG, cleared_at_step=90, summary="over since step 90: rank 2 is late")
+    over = replace(HANG, cleared_at_step=90, summary="rank 2 was late (from step 60 to 90)")
     assert in_past(over, "at the end").summary == over.summary
 
 

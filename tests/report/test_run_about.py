@@ -147,7 +147,7 @@ def test_hours_have_their_unit_in_every_line() -> None:
     assert {name.split(":")[0] for name, _ in hours} == {"used", "lost to waiting", "lost"}
     assert all("GPU-h" in words for _, words in hours)
     assert re.fullmatch(
-        r"[\d.<]+ GPU-h since step 812, [\d.]+ GPU-h a day: late \+41 ms, input.*", dict(hours)["lost: rank 5"]
+        r"about [\d.]+ GPU-h since step 812, [\d.]+ GPU-h a day: late \+41 ms, input.*", dict(hours)["lost: rank 5"]
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from rich.segment import Segment
 
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.clicked_key import key_in_brackets
+from ddpmon.tui.draw.finding_view import list_lines
 from ddpmon.tui.draw.findings import also_found_height, finding_at, finding_lines
+from ddpmon.tui.draw.table import TableView
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.view_state import ViewState
 from tests.tui.made_runs import NOTES, Made, snapshot
@@ -85,6 +88,17 @@ def test_findings_in_full_are_those_that_the_filter_fits(wanted: str, is_told: b
     assert f" filter {wanted}: {2} of 4" in title
     summaries = [finding.summary for finding in made.snapshot.findings]
     assert [said[:30] in "\n".join(lines) for said in summaries] == [is_told, False, True, not is_told]
+
+
+def test_the_filter_of_a_list_without_findings_has_nothing_to_count() -> None:
+    """The findings view said `filter late>10: 0 of 0 findings`."""
+    picture = ViewState(snapshot(Made()), LOOKS["ascii"], wanted="late>10")
+    for title in (
+        text_of(list_lines(picture, [], TableView(np.arange(0)), 80, 5))[0],
+        text_of(finding_lines(picture, 80, 5))[0],
+    ):
+        assert " filter late>10: nothing to count " in title
+        assert "0 of 0" not in title
 
 
 @pytest.mark.parametrize("wanted", ["", "late>999"])

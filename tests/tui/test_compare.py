@@ -36,7 +36,7 @@ def test_marked_ranks_stand_side_by_side_with_their_differences() -> None:
     assert lines[0].split()[-6:] == ["rank", "2", "rank", "5", "diff", "others"]
     row = next(line for line in lines if line.startswith(" work ms "))
     assert lines[0].index("diff") + len("diff") == row.index("+") + len(row.split()[5]), "over the differences"
-    assert lines[1].startswith(" diff to rank 2 ")
+    assert lines[1].startswith(" rank 5 - rank 2 ")
     work = next(line for line in lines if line.startswith(" work ms ")).split()
     two, five, more = float(work[2]), float(work[3]), float(work[5])
     assert work[4] == "!", "the sign stands behind the value"
@@ -46,7 +46,7 @@ def test_marked_ranks_stand_side_by_side_with_their_differences() -> None:
 
 def test_three_ranks_have_their_differences_in_80_columns() -> None:
     lines = text_of(marked_lines(snapshot(Made(straggler=5, gpu=True, extra_ms=50.0)), [2, 3, 5], 80, 24, ASCII))
-    assert lines[1].startswith(" diff to rank 2 ")
+    assert lines[1].startswith(" each - rank 2 ")
     assert float(next(line for line in lines if line.startswith(" work ms ")).split()[-2]) == pytest.approx(50, abs=3)
 
 
@@ -73,7 +73,7 @@ def test_the_plots_beside_compared_ranks_begin_and_end_with_their_heat_map() -> 
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         await watched.press("m", "j", "m", "c")
-        await watched.until_shown("diff to rank")
+        await watched.until_shown(" - rank ")
         upper = watched.text().split("─ lateness of rank")[0].split("\n")
         axes = [line for line in upper if "step 0" in line]
         assert len(axes) >= 2, "of the map and of a plot"
@@ -156,7 +156,7 @@ def test_a_comparison_without_room_scrolls_and_says_from_which_width_on_it_has_d
         await watched.until(lambda: {len(line) for line in watched.text().split("\n")} == {least - 1})
         await watched.until_shown(f"diff: {least} columns")
         await watched.pilot.resize_terminal(least, 50)
-        await watched.until_shown("diff to rank")
+        await watched.until_shown(" - rank ")
 
     watch(Fixed(made), act, (80, 18))
 
@@ -341,7 +341,7 @@ def test_a_plot_of_the_run_stands_once_beside_and_below_ranks_whose_lateness_is_
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         await watched.press("g", "m", "j", "m", "c")
-        await watched.until_shown("diff to rank")
+        await watched.until_shown(" - rank ")
         for name in ("step time, ms", "loss", "samples/s"):
             assert watched.text().count(f"─ {name}") == 1, name
 

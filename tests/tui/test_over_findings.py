@@ -25,8 +25,8 @@ SPANS = ((900, 940), (700, 730), (500, 520))  # of the same ranks, which were lo
 
 
 def lost(life: int, since: int, over: int | None = None) -> Finding:
-    said = "" if over is None else f"over since step {over:,}: "
-    summary = f"{said}ranks 6-7 have been silent since step {since:,}"
+    now, then = f"have been silent since step {since:,}", f"were silent from step {since:,} to {over or 0:,}"
+    summary = f"ranks 6-7 {now if over is None else then}"
     return Finding("rank_lost", "warning", summary, (6, 7), ("node1",), since_step=since, cleared_at_step=over, id=life)
 
 

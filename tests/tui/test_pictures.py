@@ -138,7 +138,7 @@ ALSO_FOUND = (
     Finding(
         "rank_lost",
         "info",
-        "over since step 145: ranks 8, 9 have been silent",
+        "ranks 8, 9 were silent (from step 140 to 145)",
         (8, 9),
         since_step=140,
         cleared_at_step=145,

@@ -324,11 +324,12 @@ def test_the_headline_and_the_list_name_the_phase_alike() -> None:
 
 
 def test_the_column_of_steps_is_named_by_what_stands_in_it() -> None:
-    """Over `until 230` stood `since step`."""
+    """Over `until 230` stood `since step`, and over `before 60`."""
     over = replace(NOW_AND_THEN, cleared_at_step=145)
     old = replace(NOW_AND_THEN, since_is_bound=True)
     for others, head, said in (
-        ((NOW_AND_THEN, old), " since step  costs ─", ("  60  ", "before 60  ")),
+        ((NOW_AND_THEN, NOW_AND_THEN), " since step  costs ─", ("  60  ", "  60  ")),
+        ((NOW_AND_THEN, old), " step  costs ─", ("  since 60  ", "before 60  ")),
         ((NOW_AND_THEN, over), " step  costs ─", ("  since 60  ", "until 145  ")),
     ):
         made = snapshot(Made(ranks=16, per_node=4, findings=(HANG, *others)))

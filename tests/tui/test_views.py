@@ -188,7 +188,7 @@ def test_a_hang_has_one_badge_in_the_headline_and_in_the_list() -> None:
 
 
 def test_what_is_over_comes_below_with_the_times_of_day() -> None:
-    over = replace(LATE, cleared_at_step=1_100, summary="over since step 1,100: rank 3 was late.")
+    over = replace(LATE, cleared_at_step=1_100, summary="rank 3 was late (from step 900 to 1,100).")
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")

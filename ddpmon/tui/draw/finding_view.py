@@ -53,7 +53,7 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     lasting = sum(finding.cleared_at_step is None for finding in shown)
     room = list_room(picture, findings, width, height)
     known, is_counted = len(picture.snapshot.findings), bool(lasting) and room >= len(shown)
-    remark = narrowed(picture.wanted, len(shown), plural(known, "finding"), picture.look)
+    remark = narrowed(picture.wanted, len(shown), known, picture.look, "finding")
     remark = remark or (plural(lasting, "finding") if is_counted else "")
     part = f"{view.top + 1:,}-{min(view.top + room, len(shown)):,} of {len(shown):,}" if room < len(shown) else ""
     here = shown[view.top : view.top + room]

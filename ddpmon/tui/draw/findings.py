@@ -27,7 +27,7 @@ from ddpmon.tui.view_state import ViewState
 
 INDENT = "     "
 BLOCK_ROWS = 16
-SINCE, STEP = "since step", "step"  # a column of findings in one line, and of some that are over
+SINCE, STEP = "since step", "step"  # a column of findings in one line; where some are over or began before that step
 DETAILS = 2  # figures behind what a finding is
 TITLE_ENDS = 6  # cells of a title besides its name and its remark
 LEAST_ROWS = 3  # of a finding in full: its sentence, its facts, an empty line
@@ -81,7 +81,7 @@ def _also_found(filtered: str, counts: Sequence[str], room: int) -> str:
 
 
 def _narrowed(picture: ViewState, filtered: Sequence[Finding], found: Sequence[Finding]) -> str:
-    return narrowed(picture.wanted, len(filtered), f"{len(found):,}", picture.look)
+    return narrowed(picture.wanted, len(filtered), len(found), picture.look)
 
 
 def _counts(filtered: Sequence[Finding], shown: Sequence[Finding]) -> list[str]:
@@ -99,8 +99,8 @@ def _counts(filtered: Sequence[Finding], shown: Sequence[Finding]) -> list[str]:
 class Columns(NamedTuple):
     """What stands at the right of one-line findings: the cells of the onset and of the cost, 0 where none has one.
 
-    Where some are over, the heading of the onset, `head`, is `step`, and each cell says whether it is `since 60` or
-    `until 145`. `costs` is the heading of the cost.
+    Where some are over or have a bound for an onset, the heading of the onset, `head`, is `step`, and each cell says
+    whether it is `since 60`, `before 60` or `until 145`. `costs` is the heading of the cost.
     """
 
     since: int
@@ -111,7 +111,8 @@ class Columns(NamedTuple):
     @classmethod
     def of(cls, findings: Sequence[Finding], look: Look, costs: str) -> Columns:
         """Columns in which all of these have room."""
-        head = STEP if any(finding.cleared_at_step is not None for finding in findings) else SINCE
+        are_mixed = any(each.cleared_at_step is not None or each.since_is_bound for each in findings)
+        head = STEP if are_mixed else SINCE
         since = max((len(_onset(finding, head)) for finding in findings), default=0)
         cost = max((len(_cost(finding, look)) for finding in findings), default=0)
         return cls(max(since, len(head)) if since else 0, max(cost, len(costs)) if cost else 0, costs, head)
@@ -234,7 +235,7 @@ def _in_full(finding: Finding, picture: ViewState, width: int) -> list[Line]:
     text = look.dim if over else look.text
     lines = _paragraph(look.clean(finding.summary), width, style if over else style + Style(bold=True), f" {glyph} ")
     lines += _paragraph(look.clean(facts_of(finding, costs_word(picture.snapshot, finding))), width, look.dim)
-    words = look.clean(evidence_words(finding.evidence))
+    words = look.clean(evidence_words(finding.evidence, is_over=over))
     lines += _paragraph(f"evidence: {words}", width, look.dim) if words else []
     for name, rows in evidence_blocks(finding.evidence):
         lines += block_lines(look.clean(name), rows, width, look)

@@ -157,7 +157,7 @@ def _nobody(snapshot: Snapshot) -> str:
 def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric, look: Look, width: int) -> str:
     shown = len(view.order)
     known = max(len(snapshot.run.nodes) if snapshot.run else 0, shown)
-    parts = [narrowed(view.wanted, shown, f"{known:,}", look)] if view.wanted else []
+    parts = [narrowed(view.wanted, shown, known, look)] if view.wanted else []
     parts += [f"{shown:,} of {known:,} heard from"] if shown < known and not view.wanted else []
     parts += [f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}"] if shown > room > 0 else []
     still = ["no step finishes"] if is_standing_still(snapshot) else []

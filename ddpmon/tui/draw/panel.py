@@ -9,6 +9,7 @@ from functools import lru_cache
 from rich.segment import Segment
 from rich.style import Style
 
+from ddpmon.format import plural
 from ddpmon.tui.lines import Line, cells_of, clip, fit, width_of, wrap
 from ddpmon.tui.theme import Look, ink
 
@@ -75,9 +76,15 @@ def no_match(what: str, width: int, look: Look) -> list[Line]:
     return paragraph(f"no {what} matches; esc in the overview clears the filter", " ", look.dim, width, look)
 
 
-def narrowed(wanted: str, shown: int, total: str, look: Look) -> str:
-    """`filter late>10: 3 of 8 findings`: what the filter leaves of a list, in every view; empty without a filter."""
-    return f"filter {look.clean(wanted)}: {shown:,} of {total}" if wanted else ""
+def narrowed(wanted: str, shown: int, total: int, look: Look, what: str = "") -> str:
+    """`filter late>10: 3 of 8 findings`: what the filter leaves of a list, in every view; empty without a filter.
+
+    `filter late>10: nothing to count` of an empty list. `what` is the name of one of its rows.
+    """
+    if not wanted:
+        return ""
+    counted = f"{shown:,} of {plural(total, what) if what else f'{total:,}'}" if total else "nothing to count"
+    return f"filter {look.clean(wanted)}: {counted}"
 
 
 def beginning(

@@ -296,11 +296,19 @@ def _one(row: Row, place: int, widths: Widths, look: Look, finding: Finding | No
     ]
 
 
+def _against(who: Sequence[int], cells: int) -> str:
+    """`rank 7 - rank 3`: what is taken from what, the first rank from each of the others, in so many cells."""
+    first, other = who[0], f"{who[-1]}" if len(who) == 2 else ""
+    name = f"rank {other}" if other else "each"
+    forms = (f"diff: {name} - rank {first}", f"{name} - rank {first}", f"diff: {other or 'each'} - {first}")
+    return next((form for form in forms if len(form) <= cells), f"{other or 'each'} - {first}")
+
+
 def _hosts(snapshot: Snapshot, who: Sequence[int], name: int, widths: Widths, look: Look) -> Line:
-    """Which rank the differences are against, or the width that they need; and the hosts below the ranks' names."""
+    """What the differences are, or the width that they need; and the hosts below the ranks' names."""
     room, cell = widths.more, widths.cell
     least = NAME + NUMBER + 1 + len(who) * (VALUE_LEAST + MORE_LEAST)
-    against = f" diff to rank {who[0]}" if room else f" diff: {least} columns"
+    against = f" {_against(who, name - 1)}" if room else f" diff: {least} columns"
     against = against if len(who) > 1 else ""
     line: Line = [Segment(left(against, name, look.glyphs.more), look.dim)]
     for rank in who:

@@ -96,7 +96,7 @@ def heading_at(picture: ViewState, view: TableView, width: int, x: int) -> str |
 
 def _subtitle(view: TableView, room: int, total: int, look: Look) -> str:
     shown = len(view.order)
-    parts = [narrowed(view.wanted, shown, f"{total:,}", look)] if view.wanted else []
+    parts = [narrowed(view.wanted, shown, total, look)] if view.wanted else []
     if shown > room > 0:
         parts.append(f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}")
     direction = (", reversed" if view.sort == "worst" else f" {look.glyphs.up}") if view.reverse else ""

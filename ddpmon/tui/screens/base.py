@@ -11,9 +11,10 @@ from textual.screen import Screen
 
 from ddpmon.report.verdicts import headline, naming
 from ddpmon.snapshot import Finding
-from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines
+from ddpmon.tui.draw.header import header_line, notice_line
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import LEAST
+from ddpmon.tui.draw.too_small import too_small_lines
 from ddpmon.tui.draw.zoom import steps_on_record, zoomed
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState, notice
@@ -203,7 +204,7 @@ class BaseScreen(Screen[None]):
 
 
 class ViewScreen(BaseScreen):
-    """A screen besides the overview: a header, with a notice where there is one, and a plain sentence without room."""
+    """A screen besides the overview: a header, with a notice where there is one; without room the verdict alone."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "Back", show=False),
@@ -259,9 +260,9 @@ class ViewScreen(BaseScreen):
         return self.size.width >= LEAST[0] and self.size.height >= LEAST[1]
 
     def head(self, width: int, height: int) -> list[Line]:
-        """Which run this is, and what stands between it and us; where nothing else fits, that it is too small."""
+        """Which run this is, and what stands between it and us; where no panel fits, the verdict."""
         if not self.fits:
-            return too_small_lines(width, height, LEAST, self.picture.look)
+            return too_small_lines(self.picture, width, height)
         lines = [header_line(self.picture, width)]
         # The height is that of an earlier picture, which may have had a notice where this one has none.
         has_notice = height > 1 and bool(notice(self.picture))

@@ -17,13 +17,14 @@ from ddpmon.tui.draw.against import against_height, against_lines
 from ddpmon.tui.draw.columns import LETTERS, heading
 from ddpmon.tui.draw.findings import also_found_height, finding_at, finding_lines
 from ddpmon.tui.draw.grid import METRICS
-from ddpmon.tui.draw.header import header_line, notice_lines, too_small_lines, waiting_lines
+from ddpmon.tui.draw.header import header_line, notice_lines, waiting_lines
 from ddpmon.tui.draw.heat import is_known
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.panel_sizes import LEAST, WIDE, Plan, alone, plan
+from ddpmon.tui.draw.panel_sizes import WIDE, Plan, alone, plan
 from ddpmon.tui.draw.place_table import stuck_height, stuck_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
+from ddpmon.tui.draw.too_small import too_small_lines
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import BaseScreen
@@ -211,7 +212,7 @@ class Overview(BaseScreen):
 
     def _calm(self, width: int, height: int) -> list[Line]:
         if not self.plan().fits:
-            return too_small_lines(self.size.width, self.size.height, LEAST, self.picture.look)
+            return too_small_lines(self.picture, width, height)
         return waiting_lines(self.picture, width, height)
 
     def keys(self) -> Keys:

@@ -78,7 +78,7 @@ KEYS_OF: Mapping[str, Pairs] = {
         ("v  h", "plot the next metric;  its host"),
     ),
 }  # fmt: skip
-FILTERED = ("overview", "timeline", "hosts", "findings")
+FILTERED = ("overview", "timeline", "hosts", "run", "findings")
 EVERYWHERE = (
     ("1  2  3", "overview;  timeline: steps, all-reduce, loss, events;  hosts, their GPUs and who is on them"),
     ("4  5", "run: configuration, versions, hours used and lost;  findings with evidence and advice"),

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from textual.widgets._toast import Toast
 
 from ddpmon.snapshot import Finding
 from ddpmon.tui.preferences import UserCommand
@@ -237,20 +236,6 @@ def test_no_toast_is_in_a_picture_that_is_written(tmp_path: Path, monkeypatch: p
     assert not [path.name for path in tmp_path.iterdir() if "written" in path.read_text()]
 
 
-@pytest.mark.parametrize("width", [60, 80, 160])
-def test_what_was_copied_is_said_in_three_lines(width: int) -> None:
-    async def act(watched: Watched) -> None:
-        await watched.until_shown("RUNNING")
-        await watched.press("y")
-        await watched.until_shown("copied: rank 5")
-        toast = watched.app.screen.query_one(Toast)
-        assert toast.content_size.height <= 3
-        await watched.press("5", "y")
-        await watched.until(lambda: len(watched.app.screen.query(Toast)) == 2)
-
-    watch(Fixed(STRAGGLER), act, (width, 30), interval=10)
-
-
 def test_w_without_a_past_asks_for_a_form_and_a_folder_that_takes_no_file_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -386,11 +371,3 @@ def test_only_a_new_critical_finding_rings(monkeypatch: pytest.MonkeyPatch, kind
         assert [text.replace("rank 3  f", "rank 3 f") for text in said] == expected
 
     watch(source, act, notifications=kind)
-
-
-def test_what_is_wrong_in_the_settings_is_said_and_the_dashboard_opens() -> None:
-    async def act(watched: Watched) -> None:
-        await watched.until_shown("RUNNING")
-        await watched.until_shown("line 2: [bold]pink")
-
-    watch(Fixed(STRAGGLER), act, complaints=("config.toml, line 2: [bold]pink",))

@@ -244,7 +244,7 @@ def test_the_key_lines_name_copying_marking_and_the_way_back_to_the_live_run() -
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
-        await watched.until(lambda: "m mark  c compare" in watched.text())
+        await watched.until(lambda: "m c compare" in watched.text())
         await watched.press("5")
         await watched.until_shown("y Y copy")
         await watched.pilot.resize_terminal(80, 24)

@@ -230,10 +230,11 @@ class Overview(BaseScreen):
         pause = (("space", "go on" if is_frozen else "freeze"),) if goes_on or is_frozen else ()
         rate = (("+ -", "rate"),) if goes_on else ()
         clear = (("esc", "all panels"),) if self._alone else (("esc", "all ranks"),) if self.table.view.wanted else ()
-        heat = (("v", "metric"), ("tab", "heat-map")) if self.query_one(HeatMap).can_focus else ()
-        return (
-            *clear, ("enter", "detail"), *self._views(), ("/", "filter"), ("?", "help"), *heat, *pause, (", .", "sort"),
-            ("z Z", "zoom"), ("r", "reverse"), ("m", "mark"), ("c", "compare"), *rate, ("q", "quit"),
+        heat, metric = ((("tab", "heat-map"),), (("v", "metric"),)) if self.query_one(HeatMap).can_focus else ((), ())
+        return (  # the most used first: as many as fit, in 160 columns up to the comparison
+            *clear, ("enter", "detail"), *self._views(), ("/", "filter"), ("?", "help"), (", .", "sort"), ("y", "copy"),
+            *heat, ("f", "panel"), ("w ctrl+s", "write"), ("z Z", "zoom"), ("m c", "compare"), *pause, *metric,
+            ("r", "reverse"), *rate, ("ctrl+p", "all commands"), ("q", "quit"),
         )  # fmt: skip
 
     def _heat_keys(self) -> Keys:

@@ -27,7 +27,7 @@ from ddpmon.tui.habits import Habits
 from ddpmon.tui.key_order import OrderedKeys
 from ddpmon.tui.links import Links
 from ddpmon.tui.messages import Arrived, ReaderFailed
-from ddpmon.tui.palette import commands
+from ddpmon.tui.palette import Palette, commands
 from ddpmon.tui.picture_reader import Reader, Source, tells_the_same
 from ddpmon.tui.preferences import Preferences, Session
 from ddpmon.tui.screens.base import BaseScreen
@@ -66,6 +66,7 @@ class WatchApp(OrderedKeys):
     TITLE = "ddpmon"
     CSS_PATH = "app.tcss"
     ALLOW_SELECT = False
+    COMMANDS = {Palette}  # noqa: RUF012 (Textual's own type)
     SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {  # a view stays as it is while another one is open
         "timeline": TimelineScreen,
         "hosts": HostsScreen,

@@ -111,7 +111,7 @@ def test_y_copies_the_headline_as_text_and_upper_y_as_json(monkeypatch: pytest.M
         assert "critical straggler; since step 812" in text
         assert "run gpt-stdlib, step 1,204, 8 ranks" in text
         await watched.until_shown("copied: rank 5, late +41 ms, input, as text")
-        await watched.until_shown("5, then w, writes")
+        await watched.until_shown("5, then w,")  # the rest is in the next line: test_toasts.py
         said.clear()
         await watched.press("Y")
         found = json.loads(copied(said))
@@ -278,6 +278,13 @@ def test_help_is_of_the_view_that_it_was_opened_over(keys: tuple[str, ...], name
         await watched.until_shown("RUNNING")
         await watched.press(*keys, "question_mark")
         await watched.until_shown(f"Keys: {name}")
+        shown = watched.text()
+        parts = [f"Keys: {name}", " Filter ", "Keys everywhere"]
+        assert [shown.index(part) for part in parts] == sorted(shown.index(part) for part in parts)
+        assert shown.split("\n")[2].startswith(f" Keys: {name}")
+        await watched.press("G")
+        await watched.until_shown("How to find the straggler")
+        assert shown.count("How to find the straggler") == 0, "it comes last"
         await watched.press("escape")
         await watched.until(lambda: "Keys: " not in watched.text())
 

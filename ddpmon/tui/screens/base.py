@@ -140,8 +140,8 @@ class BaseScreen(Screen[None]):
         """Show one of `metrics`."""
 
     @property
-    def sorts(self) -> Sequence[tuple[str, str, str]]:
-        """What the table can be sorted by: shift and which letter, the key, and the words for it."""
+    def sorts(self) -> Sequence[tuple[str, str, str, str]]:
+        """What the table can be sorted by: shift and which letter, the key, its words, and what the figure is."""
         return ()
 
     def action_zoom(self, by: int) -> None:

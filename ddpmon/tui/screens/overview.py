@@ -26,6 +26,7 @@ from ddpmon.tui.draw.place_table import stuck_height, stuck_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
 from ddpmon.tui.draw.too_small import too_small_lines
 from ddpmon.tui.draw.verdict_lines import verdict_lines
+from ddpmon.tui.filter.filter_fields import meaning
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import BaseScreen
 from ddpmon.tui.widgets.canvas import Canvas
@@ -303,10 +304,11 @@ class Overview(BaseScreen):
         return [(name, f"Heat-map: {METRICS[name].name}") for name in self._metrics]
 
     @property
-    def sorts(self) -> Sequence[tuple[str, str, str]]:
+    def sorts(self) -> Sequence[tuple[str, str, str, str]]:
         """The columns of the table."""
-        named = [(letter, key, heading(key)) for letter, key in LETTERS.items()]
-        return [(letter, key, head if key in (head, "node") else f"{key} ({head})") for letter, key, head in named]
+        heads = {key: heading(key) for key in LETTERS.values()}
+        words = {key: head if key in (head, "node") else f"{key} ({head})" for key, head in heads.items()}
+        return [(letter, key, words[key], meaning(key)) for letter, key in LETTERS.items()]
 
     def action_sort(self, step: int) -> None:
         """Sort by the next column, or by the one before."""

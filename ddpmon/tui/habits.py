@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ddpmon.tui.widgets.virtual_table import HostTable
 
 _SAID_S, _COPIED_S = 6.0, 3.0
-_MISTAKE_S = 15.0  # so long it is said what is wrong in the settings file, and as long again for each further mistake
+_MISTAKE_S, _FURTHER_S = 15.0, 5.0  # so long a mistake in the settings file is said, and longer for each further one
 _TOAST_CELLS, _TOAST_FRAME = 76, 4  # its width, at most that of the screen (app.tcss)
 _TOAST_ROWS = 8  # of the screen that a toast leaves: its own margins, the first lines, and the last ones
 # No terminal says whether it has taken what was copied.
@@ -90,7 +90,7 @@ class Habits:
                 break
             rows, said = [*rows, *mistake], said + 1
         if rows:
-            self._toast(rows, _MISTAKE_S * said, "warning")
+            self._toast(rows, _MISTAKE_S + _FURTHER_S * (said - 1), "warning")
 
     def copy(self, *, as_json: bool) -> None:
         """Put a finding into the clipboard of the terminal: `finding` of the screen; without one the verdict."""

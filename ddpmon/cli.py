@@ -14,6 +14,7 @@ from ddpmon.cli_options import (
     FAIL_ON,
     FAULTS,
     FOR_HELP,
+    HOSTED_HELP,
     ON_FINDING_HELP,
     SCENARIO_HELP,
     WEBHOOK_HELP,
@@ -351,7 +352,7 @@ def demo(nproc: int, fault: str, steps: int | None) -> None:
 @click.option(
     "--scenario", metavar="SCENARIO", default="mixed", help=SCENARIO_HELP, shell_complete=completing(scenario_names)
 )
-@click.option("--store", metavar="URL", help="Publish to this store. Default: host one.")
+@click.option("--store", metavar="URL", help=HOSTED_HELP)
 @quantity("--seconds", float, "SECONDS", "End after this time. Default: run until Ctrl-C.")
 @quantity("--step-ms", float, "MS", "Duration of a step in milliseconds.", 500.0)
 @quantity("--history-hours", float, "HOURS", "Pretend that the run has lasted this long.", 0.0)

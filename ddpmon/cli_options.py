@@ -40,6 +40,10 @@ FOR_HELP = "Look at the run for so long, 0 for a single look. Default: while som
 ON_FINDING_HELP = "Run this with sh for each message, with the message as one line of JSON on its standard input."
 WEBHOOK_HELP = "Post each message to this address. Default: DDPMON_WEBHOOK, which no other user of the host can read."
 SCENARIO_HELP = "healthy, straggler, intermittent, slow-node, hang, churn, clash, memory, or mixed."
+HOSTED_HELP = (
+    "Publish to this store, which has to run: a redis-server, or the one that another `ddpmon simulate` hosts. "
+    "Default: host one."
+)
 
 
 def one_of(words: Sequence[str]) -> Callable[[str], str]:

@@ -16,6 +16,12 @@
 # Without arguments each condition runs alone. It prints one line per run: seconds, pytest's summary and the conditions.
 # ANYWHERE_PYTHON names the interpreter of the clones' environments (python3), ANYWHERE_FOLDER where the clones lie.
 set -u
+case "${1-}" in
+    -h | --help)
+        sed -n '2,/^[^#]/ { /^#/ s/^# \{0,1\}//p }' "$0"
+        exit
+        ;;
+esac
 source=$(cd "$(dirname "$0")/.." && pwd)
 base=${ANYWHERE_FOLDER:-$(mktemp -d /tmp/anywhere-XXXXXX)}
 python=${ANYWHERE_PYTHON:-python3}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,3 +124,17 @@ def test_cost_means_the_same_in_every_document_and_in_the_help() -> None:
     assert [defined in " ".join(text.split()) for text in texts] == [True] * 5
     assert all("alone saves" in text for text in texts[:4])
     assert "alone saves" in dict(WORDS)
+
+
+def test_the_help_of_the_script_for_fresh_clones_lists_its_conditions_and_starts_nothing(tmp_path: Path) -> None:
+    script = ROOT / "tests" / "anywhere.sh"
+    done = subprocess.run(
+        ["bash", script, "--help"], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "ANYWHERE_FOLDER": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Runs `make test` in fresh clones")
+    (conditions,) = re.findall(r"\|\| set -- (.+)", script.read_text(encoding="utf-8"))
+    for condition in conditions.split():
+        assert re.search(rf"^  {condition} ", done.stdout, re.MULTILINE)
+    assert list(tmp_path.iterdir()) == []

@@ -163,12 +163,13 @@ def _commands(table: object) -> tuple[tuple[UserCommand, ...], list[tuple[str, s
 def _command(key: str, value: object) -> UserCommand:
     if not _KEY.fullmatch(key) or key in _TAKEN:
         raise WrongValueError("a command's key is f1 to f12, ctrl+LETTER or alt+LETTER, and none that ddpmon uses")
-    words = value.get("run") if isinstance(value, dict) else None
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+    given: dict[str, Any] = value if isinstance(value, dict) else {}
+    words, name = given.get("run") or [], given.get("name", "")
+    are_texts = isinstance(words, list) and all(isinstance(word, str) for word in (name, *words))
+    if not words or not are_texts or given.keys() - {"name", "run"}:
         raise WrongValueError('it has to be { name = "...", run = ["program", "argument"] }')
     unknown = {name for word in words for name in re.findall(r"\{(\w*)\}", word)} - {*PLACES}
     if unknown:
         known = ", ".join(f"{{{name}}}" for name in PLACES)
         raise WrongValueError(f"{{{min(unknown)}}} is not known: there are {known}")
-    name = value.get("name") if isinstance(value, dict) else None
-    return UserCommand(key, name if isinstance(name, str) and name else words[0], tuple(words))
+    return UserCommand(key, name or words[0], tuple(words))

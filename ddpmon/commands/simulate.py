@@ -36,8 +36,16 @@ def simulate(store: str | None, *, ranks: int, hosts: int | None, processes: int
     try:
         return _publish(plan, target)
     except (StoreUnavailable, TargetError) as error:
-        complain(str(error))
+        complain(f"{error}{_how_to_host(target)}" if isinstance(error, StoreUnavailable) else str(error))
         return FAILED
+
+
+def _how_to_host(target: Target | None) -> str:
+    """What to do where the store of --store is not there; nothing where none was named."""
+    if target is None:
+        return ""
+    start = "another `ddpmon simulate`" if target.redis is None else "redis-server"
+    return f"; --store needs one that runs: {start} starts one, and without --store this command hosts its own"
 
 
 def _publish(plan: Plan, target: Target | None) -> int:

@@ -41,8 +41,11 @@ class Section:
     pairs: Pairs
 
 
-def about(snapshot: Snapshot) -> list[Section]:
-    """All that is known of how a run was set up, and what it and its watching take; empty before one was read."""
+def about(snapshot: Snapshot, findings: Sequence[Finding] | None = None) -> list[Section]:
+    """All that is known of how a run was set up, and what it and its watching take; empty before one was read.
+
+    Hours are told by cause of these findings, without any of all.
+    """
     run = snapshot.run
     if run is None:
         return []
@@ -53,7 +56,7 @@ def about(snapshot: Snapshot) -> list[Section]:
         Section("model", [] if info is None else model(info)),
         Section("DDP", [] if info is None else list(settings(info, run))),
         Section("store and watching", list(_watching(snapshot))),
-        Section(f"{hour_unit(snapshot)} used and lost", list(_hours(snapshot))),
+        Section(f"{hour_unit(snapshot)} used and lost", list(_hours(snapshot, findings))),
     ]
     return [section for section in sections if section.pairs]
 
@@ -169,7 +172,7 @@ def _watching(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         yield "sensors", f"at most {max(cost or 0.0 for cost in costs):.1f} % of a core per host"
 
 
-def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+def _hours(snapshot: Snapshot, findings: Sequence[Finding] | None) -> Iterator[tuple[str, str]]:
     """Used so far, lost to waiting now, and lost to each trouble; of a run that has ended in all."""
     run, job = snapshot.run, snapshot.job
     assert run is not None
@@ -183,7 +186,8 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         a_day = hours_words(hours_a_day(share, run.world_size))
         goes_on = "" if ended else f", {a_day} {unit} a day"
         yield "lost to waiting", f"{pct(share)} % of the time of all ranks over the {last_steps(run.step)}{goes_on}"
-    lost = lost_by_cause(snapshot)
+    whole = lost_by_cause(snapshot)
+    lost = [each for each in whole if findings is None or each[0] in findings]
     for finding, hours in lost:
         cause = f", {finding.cause}" if finding.cause else ""
         a_day = f"{hours_words(lost_a_day(finding, run.world_size))} {unit} a day"
@@ -194,7 +198,7 @@ def _hours(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     are_bounds = any(finding.since_is_bound for finding, _ in lost)
     if together := together_words([hours for _, hours in lost], unit, are_bounds=are_bounds):
         yield "lost together", f"{together}; {OVERLAP}"
-    if note := _note(snapshot, [finding.cost_pct or 0.0 for finding, _ in lost]):
+    if note := _note(snapshot, [finding.cost_pct or 0.0 for finding, _ in whole]):
         yield "note", note
 
 

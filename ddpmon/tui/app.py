@@ -27,7 +27,7 @@ from ddpmon.tui.habits import Habits
 from ddpmon.tui.key_order import OrderedKeys
 from ddpmon.tui.links import Links
 from ddpmon.tui.messages import Arrived, ReaderFailed
-from ddpmon.tui.palette import commands
+from ddpmon.tui.palette import Palette, commands
 from ddpmon.tui.picture_reader import Reader, Source, tells_the_same
 from ddpmon.tui.preferences import Preferences, Session
 from ddpmon.tui.screens.base import BaseScreen
@@ -48,7 +48,6 @@ from ddpmon.tui.widgets.virtual_table import RankTable
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 PATIENCE_S = 3.0  # and at least three intervals: then the store's silence is said
 CRASHED = 1
-COMPLAINT_S = 15.0  # so long it is said what is wrong in the settings file
 
 
 class WatchApp(OrderedKeys):
@@ -67,6 +66,7 @@ class WatchApp(OrderedKeys):
     TITLE = "ddpmon"
     CSS_PATH = "app.tcss"
     ALLOW_SELECT = False
+    COMMANDS = {Palette}  # noqa: RUF012 (Textual's own type)
     SCREENS: ClassVar[dict[str, Callable[[], Screen[Any]]]] = {  # a view stays as it is while another one is open
         "timeline": TimelineScreen,
         "hosts": HostsScreen,
@@ -160,8 +160,7 @@ class WatchApp(OrderedKeys):
             self.animation_level = "none"
         for number in (signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._terminated, number)
-        for sentence in self.preferences.complaints:
-            self.notify(self._look.clean(sentence), severity="warning", timeout=COMPLAINT_S, markup=False)
+        self.habits.tell_mistakes(self.preferences.complaints)
         self._reader.start()
         self._keep_time()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from ddpmon.format import json_line
+from textual.notifications import SeverityLevel
+
+from ddpmon.format import json_line, plural
 from ddpmon.report.finding_rows import what, who
 from ddpmon.report.finding_text import finding_text
 from ddpmon.report.new_file import stem_of, write_new
@@ -15,7 +17,7 @@ from ddpmon.report.status_json import finding_of_run, status_object
 from ddpmon.report.verdicts import firing, identity, same_among
 from ddpmon.snapshot import Finding, Snapshot
 from ddpmon.tui.choices import VIEWS, Notify, ThemeName
-from ddpmon.tui.lines import clip_words, wrap
+from ddpmon.tui.lines import wrap
 from ddpmon.tui.osc import clipboard, in_tmux, notification
 from ddpmon.tui.preferences import Session, UserCommand
 from ddpmon.tui.screens.base import BaseScreen
@@ -39,12 +41,9 @@ if TYPE_CHECKING:
     from ddpmon.tui.widgets.virtual_table import HostTable
 
 _SAID_S, _COPIED_S = 6.0, 3.0
-_COPIED_LINES = 3
-_TOAST_CELLS, _TOAST_SHARE, _TOAST_FRAME = (
-    60,
-    0.75,
-    4,
-)  # its width, at most that share of the screen (app.tcss)
+_MISTAKE_S, _FURTHER_S = 15.0, 5.0  # so long a mistake in the settings file is said, and longer for each further one
+_TOAST_CELLS, _TOAST_FRAME = 76, 4  # its width, at most that of the screen (app.tcss)
+_TOAST_ROWS = 8  # of the screen that a toast leaves: its own margins, the first lines, and the last ones
 # No terminal says whether it has taken what was copied.
 _IN_TERMINAL = "If pasting brings something else, the terminal does not allow OSC 52"
 _IN_TMUX = "If pasting brings something else: `set -g set-clipboard on` in tmux, and OSC 52 in the terminal."
@@ -73,15 +72,25 @@ class Habits:
 
     def say(self, text: str) -> None:
         """A toast; the text may be foreign."""
-        self._app.notify(self._app.picture.look.clean(text), timeout=_SAID_S, markup=False)
+        self._toast(self._rows(text), _SAID_S)
 
-    def _say_briefly(self, text: str) -> None:
-        """A toast of few lines for a short time, over plots that go on; a longer text ends in an ellipsis."""
-        room = min(_TOAST_CELLS, int(self._app.size.width * _TOAST_SHARE)) - _TOAST_FRAME
-        lines = wrap(self._app.picture.look.clean(text), room)
-        last = " ".join(lines[_COPIED_LINES - 1 :])
-        shown = [*lines[: _COPIED_LINES - 1], clip_words(last, room, self._app.picture.look.glyphs.more)]
-        self._app.notify("\n".join(shown), timeout=_COPIED_S, markup=False)
+    def _toast(self, rows: Sequence[str], timeout: float, severity: SeverityLevel = "information") -> None:
+        self._app.notify("\n".join(rows), severity=severity, timeout=timeout, markup=False)
+
+    def _rows(self, text: str) -> list[str]:
+        """All of a text in rows of a toast; a command between backquotes stands whole in one."""
+        return wrap(self._app.picture.look.clean(text), min(_TOAST_CELLS, self._app.size.width) - _TOAST_FRAME)
+
+    def tell_mistakes(self, mistakes: Sequence[str]) -> None:
+        """Say in one toast what is wrong in the settings file: as many mistakes as fit, and how many more there are."""
+        room, rows, said = self._app.size.height - _TOAST_ROWS, list[str](), 0
+        for mistake in map(self._rows, mistakes):
+            if rows and len(rows) + len(mistake) + (said + 1 < len(mistakes)) > room:
+                rows += self._rows(f"{plural(len(mistakes) - said, 'more mistake')}: the terminal says all after q")
+                break
+            rows, said = [*rows, *mistake], said + 1
+        if rows:
+            self._toast(rows, _MISTAKE_S + _FURTHER_S * (said - 1), "warning")
 
     def copy(self, *, as_json: bool) -> None:
         """Put a finding into the clipboard of the terminal: `finding` of the screen; without one the verdict."""
@@ -99,7 +108,7 @@ class Habits:
             lacks = f", because {screen.subject} has no finding" if screen.subject else ""
             subject = f"the headline{lacks}: {subject}"
         form = f"{'JSON' if as_json else 'text'} ({len(text):,} characters)"
-        self._say_briefly(f"copied: {subject}, as {form}. {self._if_refused(finding)}")
+        self._toast(self._rows(f"copied: {subject}, as {form}. {self._if_refused(finding)}"), _COPIED_S)
 
     def _if_refused(self, finding: Finding | None) -> str:
         """What to do where the terminal has not taken what was copied: only in the findings `w` writes a finding."""

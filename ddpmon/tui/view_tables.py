@@ -191,9 +191,9 @@ def _of_finding(snapshot: Snapshot, finding: Finding) -> list[Value]:
     ]  # fmt: skip
 
 
-def run_csv(snapshot: Snapshot) -> str:
-    """A row for each name and value of the view of the run."""
-    pairs = ((section.name, key, value) for section in about(snapshot) for key, value in section.pairs)
+def run_csv(snapshot: Snapshot, findings: Sequence[Finding] | None = None) -> str:
+    """A row for each name and value of the view of the run; the hours lost by cause are of these findings or of all."""
+    pairs = ((section.name, key, value) for section in about(snapshot, findings) for key, value in section.pairs)
     return _written(["section", "key", "value"], pairs)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -294,3 +295,14 @@ def test_a_simulation_whose_processes_are_killed_ends_too(tmp_path: Path) -> Non
     assert process.returncode == 3
     assert said == b"ddpmon: a simulating process died\n", "said once, however many died"
     assert not list(tmp_path.glob("ddpmon*/*"))
+
+
+@pytest.mark.parametrize(("scheme", "starts"), [("tcp", "another `ddpmon simulate`"), ("redis", "redis-server")])
+def test_a_store_that_is_not_there_is_named_with_what_starts_one(scheme: str, starts: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    command = [sys.executable, "-m", "ddpmon.cli", "simulate", "--ranks=4", "--scenario=healthy"]
+    command += [f"--store={scheme}://127.0.0.1:{port}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"--store needs one that runs: {starts} starts one, and without --store " in done.stderr

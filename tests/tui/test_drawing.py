@@ -19,7 +19,7 @@ from ddpmon.tui.draw.columns import SORTS
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.finding_view import evidence_lines, list_lines
 from ddpmon.tui.draw.findings import all_findings, finding_lines
-from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines, waiting_lines
+from ddpmon.tui.draw.header import header_line, notice_line, waiting_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.help import help_lines
 from ddpmon.tui.draw.host_detail import host_page
@@ -33,6 +33,7 @@ from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
 from ddpmon.tui.draw.run_view import run_lines
 from ddpmon.tui.draw.table import TableView, table_lines
 from ddpmon.tui.draw.timeline_view import bucket_lines, timeline_lines
+from ddpmon.tui.draw.too_small import too_small_lines
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import Line, fit_all, wrap
 from ddpmon.tui.theme import make_look
@@ -117,6 +118,7 @@ BLOCKS: dict[str, Callable[[ViewState, int, int], list[Line]]] = {
     "hosts": hosts,
     "host": host,
     "waiting": waiting_lines,
+    "too small": too_small_lines,
     "list": found,
     "evidence": evidence,
     "timeline": timed,
@@ -164,7 +166,6 @@ def test_blocks_survive_having_hardly_any_room(height: int) -> None:
     for width in (1, 5, 9, 23):
         for draw in BLOCKS.values():
             assert len(draw(picture, width, height)) == height
-    assert len(too_small_lines(9, height, (40, 12), picture.look)) == height
 
 
 @pytest.mark.parametrize("run", RUNS)

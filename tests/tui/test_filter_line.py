@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from textual.widgets import Input
 
 from ddpmon.tui.filter.filter_fields import STATES
 from ddpmon.tui.lines import cells_of
 from ddpmon.tui.screens.rank_screen import RankScreen
+from ddpmon.tui.screens.run_screen import RunScreen
 from ddpmon.tui.theme import Look
 from ddpmon.tui.widgets import filter_bar
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_habits import KEYS, type_filter
+from tests.tui.test_views import LATE, SHOWN
 from tests.tui.watched import STRAGGLER, Fixed, Watched, watch
 
 
@@ -70,7 +74,7 @@ def test_every_panel_about_ranks_says_that_none_matches(size: tuple[int, int], s
         await watched.press("enter")
         await watched.until(lambda: watched.text().count("no rank matches; esc in the") == said)
         assert "lateness of rank" not in watched.text()
-        for view in ("2", "3", "5"):
+        for view in ("2", "3", "4", "5"):
             await watched.press(view)
             await watched.until_shown("matches; esc in the overview clears the filter")
         await watched.press("1", "escape")
@@ -164,7 +168,7 @@ def test_of_many_candidates_only_those_in_sight_are_drawn(monkeypatch: pytest.Mo
     watch(Fixed(snapshot(Made(ranks=512, per_node=1, hosts=hosts))), act, (80, 24))
 
 
-@pytest.mark.parametrize("view", ["1", "2", "3", "5"])
+@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5"])
 def test_enter_is_offered_only_for_what_is_understood(view: str) -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
@@ -194,16 +198,57 @@ def test_no_toast_covers_what_is_typed(size: tuple[int, int]) -> None:
     watch(Fixed(STRAGGLER), act, size)
 
 
-@pytest.mark.parametrize("view", ["1", "2", "3", "5"])
+@pytest.mark.parametrize("view", ["1", "2", "3", "4", "5"])
 def test_a_filter_can_be_typed_in_the_smallest_terminal(view: str) -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         await watched.press(view, "slash", *"node0")
         lines = watched.text().split("\n")
-        assert "too small" not in watched.text()
+        assert "needs 40x12" not in watched.text()
         assert len(lines) == 12
         assert "node0" in lines[-2]
         assert "enter keep the filter" in lines[-1]
         assert any(line.startswith("─ ") for line in lines), "a panel"
 
     watch(Fixed(STRAGGLER), act, (40, 12))
+
+
+def test_the_hours_lost_by_cause_follow_the_filter_and_the_view_says_that_all_else_does_not() -> None:
+    shown = replace(SHOWN, findings=(*SHOWN.findings, LATE))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("4")
+        await watched.until_shown("lost: rank 3")
+        assert "lost together" in watched.text()
+        assert "of the whole run" not in watched.text()
+        await watched.press("slash", *"node1", "enter")
+        await watched.until_shown("filter node1: 2 of 3 ─")
+        assert "All else in this view is of the whole run." in watched.text()
+        assert "lost: rank 11" in watched.text()
+        assert "lost: rank 3" not in watched.text()
+        assert isinstance(watched.app.screen, RunScreen)
+        assert watched.app.screen.csv().count("lost: ") == 2
+
+    watch(Fixed(shown), act, (160, 50))
+
+
+@pytest.mark.parametrize(("width", "named"), [(60, "late, rank"), (80, "gpu, work, wait"), (160, "loss, step")])
+def test_an_unknown_field_is_answered_with_as_many_fields_as_the_line_has_room_for(width: int, named: str) -> None:
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "xyz>5")
+        await watched.until_shown("there is no field 'xyz'")
+        line = next(line for line in watched.text().split("\n") if "'xyz'" in line)
+        assert named in line
+        assert len(line.rstrip()) > width - 12
+
+    watch(Fixed(STRAGGLER), act, (width, 24))
+
+
+def test_the_keys_of_a_long_run_view_are_back_once_the_filter_is_kept() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("4", "slash", *"node1", "enter")
+        await watched.until(lambda: watched.text().split("\n")[-1].startswith(" esc back   j k scroll   1-5 views"))
+
+    watch(Fixed(SHOWN), act, (80, 24))

@@ -30,6 +30,22 @@ def test_the_key_line_names_all_views_where_there_is_room(width: int, named: str
     watch(Fixed(SHOWN), act, (width, 40))
 
 
+@pytest.mark.parametrize(
+    ("width", "named"),
+    [
+        (80, ", . sort  y copy  q quit"),
+        (160, "y copy  tab heat-map  f panel  w ctrl+s write  z Z zoom  m c compare  q quit"),
+        (240, "m c compare  space freeze  v metric  r reverse  + - rate  ctrl+p all commands  q quit"),
+    ],
+)
+def test_the_key_line_of_the_overview_names_the_most_used_keys_that_have_room(width: int, named: str) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        assert foot(watched).rstrip().endswith(named)
+
+    watch(Fixed(SHOWN), act, (width, 40), interval=1.0)
+
+
 def test_a_tab_in_an_empty_filter_goes_through_the_fields() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")

@@ -62,3 +62,29 @@ def test_the_palette_has_our_commands_and_none_of_textuals() -> None:
 
     stack = UserCommand("f5", "stack", ("true",))
     watch(Fixed(STRAGGLER), act, commands=(stack,))
+
+
+def test_the_palette_opens_in_our_order_and_says_of_each_column_what_it_shows() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("ctrl+p")
+        await watched.until_shown("Findings")
+        shown = watched.text()
+        first = ["Overview", "Timeline", "Hosts", "The run", "Findings"]
+        assert [shown.index(title) for title in first] == sorted(shown.index(title) for title in first)
+        assert "Copy the finding" in shown
+        await watched.press("escape")
+        commands = {each.title: each.help for each in watched.app.get_system_commands(watched.app.screen)}
+        titles = [*commands]
+        marks = ["Overview", "Copy the finding as text", "Filter", "Sort by late", "Write a report", "Zoom in", "Quit"]
+        places = [titles.index(title) for title in marks if title in titles]
+        assert places == sorted(places)
+        assert commands["Sort by late"] == "L   lateness, ms of a step"
+        assert commands["Sort by rss (GiB)"] == "M   resident memory, GiB"
+        await watched.press("3")
+        commands = {each.title: each.help for each in watched.app.get_system_commands(watched.app.screen)}
+        sorts = {title: words for title, words in commands.items() if title.startswith("Sort by ")}
+        assert sorts["Sort by net/s"] == "T   received and sent, bytes a second"
+        assert all(len(words) > 4 for words in sorts.values())
+
+    watch(Fixed(snapshot(Made(ranks=16, per_node=8, straggler=5, gpu=True))), act, (100, 40))

@@ -73,6 +73,8 @@ def test_without_a_file_the_usual_holds(file: Path) -> None:
         ("theme = ", "is not read: Invalid value (at line 2"),
         ('[keys]\nq = { run = ["true"] }', "line 3: key 'q': a command's key is f1 to f12"),
         ('[keys]\nf5 = { run = "true" }', "line 3: key 'f5': it has to be"),
+        ('[keys]\nf5 = { run = ["true"], shell = true }', "line 3: key 'f5': it has to be"),
+        ('[keys]\nf5 = { run = ["true"], name = 5 }', "line 3: key 'f5': it has to be"),
         ('[keys]\nf5 = { run = ["x", "{gpus}"] }', "line 3: key 'f5': {gpus} is not known: there are {rank}"),
         ("keys = 3", "line 2: key 'keys': "),
     ],

@@ -127,7 +127,7 @@ def test_it_survives_a_resize_and_draws_for_the_new_size() -> None:
         term.until(b"+41 ms")
         term.resize((30, 8))
         os.kill(term.process.pid, signal.SIGWINCH)
-        term.until(b"too small")
+        term.until(b"needs 40x12")
         term.resize((100, 30))
         os.kill(term.process.pid, signal.SIGWINCH)
         term.until(b"+41 ms")

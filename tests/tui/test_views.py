@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.kinds import KindName
-from ddpmon.snapshot import BucketView, Finding, MarkView, Snapshot, Timeline
+from ddpmon.snapshot import BucketView, Finding, Link, MarkView, Snapshot, Timeline
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.compare_screen import CompareScreen
 from ddpmon.tui.screens.findings_screen import FindingsScreen
@@ -59,21 +59,52 @@ def screens(watched: Watched) -> list[type]:
 VIEWS = [("2",), ("3",), ("3", "enter"), ("4",), ("5",), ("enter",), ("m", "j", "c"), ("question_mark",)]
 
 
-@pytest.mark.parametrize("keys", VIEWS, ids="".join)
-def test_every_view_without_room_says_so_in_one_sentence_and_can_be_left(keys: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("keys", [(), *VIEWS], ids="".join)
+def test_every_view_without_room_has_the_state_and_the_verdict_and_can_be_left(keys: tuple[str, ...]) -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         await watched.press(*keys)
+        opened = len(watched.app.screen_stack)
         await watched.pilot.resize_terminal(20, 5)
-        assert len(watched.app.screen_stack) == 2 + (keys == ("3", "enter"))
         await watched.until_shown("needs 40x12")
         said = [line.strip() for line in watched.text().split("\n") if line.strip()]
-        assert said == ["too small", "20x5, needs 40x12", "q quits"]
+        assert said == ["RUNNING · 00:12:31", "CRIT rank 11: late", "+41 ms, input", "q quit · needs 40x12"]
+        await watched.pilot.resize_terminal(10, 2)
+        await watched.until(lambda: watched.text().split("\n") == ["RUNNING   ", "▲ rank 11…"])
+        await watched.pilot.resize_terminal(1, 1)
+        await watched.until(lambda: watched.text() == "…")
         await watched.pilot.resize_terminal(80, 24)
-        await watched.until(lambda: "too small" not in watched.text())
         await watched.until_shown("q quit")
+        assert len(watched.app.screen_stack) == opened
+        assert "needs 40x12" not in watched.text()
 
     watch(Fixed(timed(SHOWN)), act, (80, 24))
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ((20, 4), ["STALLED · 00:12:31", "HANG rank 2: stuck", "in input", "q quit · needs 40x12"]),
+        ((20, 3), ["STALLED · 00:12:31", "HANG rank 2: stuck", "in input"]),
+        ((20, 2), ["STALLED · 00:12:31", "HANG rank 2: stuck …"]),
+        ((30, 1), ["HANG rank 2: stuck in input"]),
+    ],
+)
+def test_the_facts_come_before_how_to_quit(size: tuple[int, int], said: list[str]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until(lambda: [line.strip() for line in watched.text().split("\n")] == said)
+
+    assert SHOWN.run is not None
+    stalled = replace(SHOWN, run=replace(SHOWN.run, state="stalled"), findings=(HANG,))
+    watch(Fixed(stalled), act, size)
+
+
+def test_before_a_run_is_there_the_smallest_terminal_says_what_it_waits_for() -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("waiting for a run")
+        await watched.until_shown("q quit")
+
+    watch(Fixed(replace(SHOWN, run=None, ranks=None, findings=(), link=Link("waiting"))), act, (20, 5))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from dataclasses import replace
 
 import pytest
@@ -243,7 +244,7 @@ def test_the_key_lines_name_copying_marking_and_the_way_back_to_the_live_run() -
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
-        await watched.until(lambda: "m mark  c compare" in watched.text())
+        await watched.until(lambda: "m c compare" in watched.text())
         await watched.press("5")
         await watched.until_shown("y Y copy")
         await watched.pilot.resize_terminal(80, 24)
@@ -351,3 +352,32 @@ def test_no_view_that_is_hidden_holds_the_picture_that_it_showed_last() -> None:
 
     source = Fixed(shown)
     watch(source, act, (160, 50))
+
+
+def test_the_timeline_opens_with_its_first_rows_and_the_chosen_rank_last() -> None:
+    shown = timed(snapshot(Made(ranks=16, per_node=8, straggler=5)))
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("G")
+        chosen = under_cursor(watched)
+        await watched.press("2")
+        await watched.until_shown(" of 16; worst first")
+        rows = ranks_in_sight(watched)
+        assert rows[0] == "5", "the worst one"
+        assert rows[-1] == f"▸{chosen}"
+        table = watched.app.screen.query_one(RankTable)
+        await watched.pilot.click(table, offset=(4, table.size.height - 1))
+        assert under_cursor(watched) == chosen
+        await watched.press("k")
+        assert ranks_in_sight(watched)[-2] == f"▸{table.view.order[-2]}", "it scrolls once the cursor is moved"
+        assert "5" not in ranks_in_sight(watched)
+
+    watch(Fixed(shown), act, (80, 24))
+
+
+def ranks_in_sight(watched: Watched) -> list[str]:
+    """The numbers of the ranks in the table's rows, with the sign of the cursor."""
+    table = watched.app.screen.query_one(RankTable)
+    lines = watched.text().split("\n")[table.region.y + 2 : table.region.bottom]
+    return [re.sub(r"[ ▲]", "", line[:9]) for line in lines]

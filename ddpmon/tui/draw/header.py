@@ -52,6 +52,17 @@ def header_line(picture: ViewState, width: int) -> Line:
     return spread(_identity(picture, run, name, width - width_of(tail) - GAP), tail, width)
 
 
+def state_line(picture: ViewState, width: int) -> Line:
+    """The state of the run, and as much of its age and of who is heard as fits: `RUNNING · 00:12:31 · 8/8`."""
+    look, run = picture.look, picture.snapshot.run
+    if run is None:
+        return []
+    begins = [_state(picture, run), _elapsed(run, look)]
+    told, *briefer = ([*begins, *words] for words in _coverage(picture, look))
+    lines = [joined(parts, _dot(look)) for parts in (told, *briefer, begins, begins[:1])]
+    return next((line for line in lines if width_of(line) <= width), lines[-1])
+
+
 def _identity(picture: ViewState, run: RunView, name: Line, room: int) -> Line:
     look = picture.look
     where = plural(run.world_size, "rank")
@@ -200,16 +211,6 @@ def waiting_lines(picture: ViewState, width: int, height: int) -> list[Line]:
         block += [("", look.text), (f"no answer for {age(picture.stuck_s)}", look.accent)]
     if link.state in ("waiting", "live"):
         block += [("", look.text), *((row, look.dim) for row in wrap(HINT, min(width - 4, 76)))]
-    return _centred(block, width, height)
-
-
-def too_small_lines(width: int, height: int, least: tuple[int, int], look: Look) -> list[Line]:
-    """Too little room: say how much is needed and how to leave."""
-    block = [
-        ("too small", look.strong),
-        (f"{width}x{height}, needs {least[0]}x{least[1]}", look.text),
-        ("q quits", look.dim),
-    ]
     return _centred(block, width, height)
 
 

@@ -1,4 +1,4 @@
-"""The help screen's text: how to read the picture, the keys, the words."""
+"""The help screen's text: the keys of the open view, the filter, all other keys, the words, and how DDP waits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ KEYS_OF: Mapping[str, Pairs] = {
         ("v  h", "plot the next metric;  its host"),
     ),
 }  # fmt: skip
-FILTERED = ("overview", "timeline", "hosts", "findings")
+FILTERED = ("overview", "timeline", "hosts", "run", "findings")
 EVERYWHERE = (
     ("1  2  3", "overview;  timeline: steps, all-reduce, loss, events;  hosts, their GPUs and who is on them"),
     ("4  5", "run: configuration, versions, hours used and lost;  findings with evidence and advice"),
@@ -154,22 +154,21 @@ WORDS = (
 def help_lines(
     look: Look, width: int, view: str = "overview", *, has_past: bool = True, own: Sequence[UserCommand] = ()
 ) -> list[Line]:
-    """The help of a view at this width, and then what holds everywhere; as many lines as it takes.
+    """The help of a view at this width: its keys first, then what holds everywhere; as many lines as it takes.
 
     Without a past nothing is said of the keys that travel in it. `own` are the user's commands.
     """
-    lines: list[Line] = [[], _heading("How to find the straggler", look)]
+    yours = tuple((command.key, f"{command.name}: {' '.join(command.run)}") for command in own)
+    everywhere = (*EVERYWHERE, *TRAVEL) if has_past else EVERYWHERE
+    keys = (f"Keys: {view}", KEYS_OF.get(view, ())), ("Filter", FILTER if view in FILTERED else ())
+    lines: list[Line] = []
+    for name, pairs in (*keys, ("Your commands", yours), ("Keys everywhere", everywhere)):
+        lines += [[], _heading(name, look), *_pairs(pairs, width, look, strong=True)] if pairs else []
+    for name, pairs in (("Words", WORDS), ("Hosts", HOSTS)):
+        lines += [[], _heading(name, look), *_pairs(pairs, width, look, strong=False)]
+    lines += [[], _heading("How to find the straggler", look)]
     for sentence in WHY:
         lines += [[Segment(" " + row, look.text)] for row in wrap(sentence, width - 2)]
-    here = KEYS_OF.get(view, ())
-    lines += [[], _heading(f"Keys: {view}", look), *_pairs(here, width, look, strong=True)] if here else []
-    lines += [[], _heading("Filter", look), *_pairs(FILTER, width, look, strong=True)] if view in FILTERED else []
-    yours = tuple((command.key, f"{command.name}: {' '.join(command.run)}") for command in own)
-    lines += [[], _heading("Your commands", look), *_pairs(yours, width, look, strong=True)] if yours else []
-    everywhere = (*EVERYWHERE, *TRAVEL) if has_past else EVERYWHERE
-    lines += [[], _heading("Keys everywhere", look), *_pairs(everywhere, width, look, strong=True)]
-    lines += [[], _heading("Hosts", look), *_pairs(HOSTS, width, look, strong=False)]
-    lines += [[], _heading("Words", look), *_pairs(WORDS, width, look, strong=False)]
     return [fit(line, width) for line in lines]
 
 

@@ -130,8 +130,8 @@ def _table_lines(picture: ViewState, view: TableView, width: int, height: int, s
     room = max(height - HEAD, 0)
     page = _Page(picture, width, shown, view.sort)
     lines = [title("hosts", _subtitle(snapshot, view, room, page.metric, look, width), width, look), page.headings()]
-    for place, number in enumerate(view.order[view.top : view.top + room].tolist(), view.top):
-        lines.append(page.row(int(number), view.focused and place == view.cursor))
+    for place in view.places(room):
+        lines.append(page.row(int(view.order[place]), view.focused and place == view.cursor))
     if not len(view.order):
         nobody = [[Segment(f"   {look.clean(_nobody(snapshot))}", look.dim)]]
         lines += no_match("host has a rank that", width, look) if view.wanted else nobody
@@ -159,7 +159,7 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     known = max(len(snapshot.run.nodes) if snapshot.run else 0, shown)
     parts = [narrowed(view.wanted, shown, known, look)] if view.wanted else []
     parts += [f"{shown:,} of {known:,} heard from"] if shown < known and not view.wanted else []
-    parts += [f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}"] if shown > room > 0 else []
+    parts += [part] if (part := view.part(room)) else []
     still = ["no step finishes"] if is_standing_still(snapshot) else []
     order, brief = _order_words(view, metric)
     cells = f"cells: {metric.name} [v]"

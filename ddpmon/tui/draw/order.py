@@ -52,6 +52,15 @@ HOST_SORTS: Mapping[str, Callable[[NodeView, Ranks | None], float | None] | None
 HOST_LETTERS = {  # shift and this letter sorts
     "H": "host", "L": "late", "C": "cpu%", "M": "mem%", "D": "load", "T": "net/s", "V": ODD,
 }  # fmt: skip
+HOST_MEANINGS = {  # what a column shows, with its unit
+    "host": "the host's name",
+    "late": "lateness of its most late rank, ms of a step",
+    "cpu%": "CPU of the host, % of all cores together",
+    "mem%": "memory of the host, or of its container, % used",
+    "load": "load of the last minute, processes",
+    "net/s": "received and sent, bytes a second",
+    ODD: "of what the cells show; v changes it",
+}
 
 
 class StandingOut:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from rich.segment import Segment
 
-from ddpmon.report.run_about import Section, about
+from ddpmon.report.run_about import Section, about, lost_by_cause
 from ddpmon.snapshot import Snapshot
-from ddpmon.tui.draw.panel import title
+from ddpmon.tui.draw.panel import narrowed, no_match, paragraph, title
 from ddpmon.tui.draw.panel_sizes import WIDE
 from ddpmon.tui.lines import Line, fit, wrap
 from ddpmon.tui.theme import Look
@@ -23,15 +23,32 @@ WATCHING = "store and watching"  # stands in the column that is shorter without 
 
 
 def run_lines(picture: ViewState, width: int, own_cost: str = "") -> list[Line]:
-    """All sections, as many lines as it takes, in wide terminals in two columns; `own_cost` is the dashboard's."""
-    look, sections = picture.look, [_with_own_cost(section, own_cost) for section in about(_as_heard(picture))]
+    """All sections, as many lines as it takes, in wide terminals in two columns; `own_cost` is the dashboard's.
+
+    With a filter the lines above them say what of them follows it.
+    """
+    look = picture.look
+    sections = [_with_own_cost(section, own_cost) for section in about(_as_heard(picture), picture.found)]
     if not sections:
         waiting = picture.snapshot.link.message or "no run has been read yet"
         return [fit([Segment(f" {look.clean(waiting)}", look.dim)], width)]
+    above = [fit(line, width) for line in _filtered(picture, width)]
     if width < WIDE:
         sections.sort(key=lambda section: (section.name != "run", not section.name.endswith(HOURS)))  # hours second
-        return [fit(line, width) for section in sections for line in _section(section, width, look)]
-    return min((_in_two(sections, round(share * width), width, look) for share in SHARES), key=len)
+        return above + [fit(line, width) for section in sections for line in _section(section, width, look)]
+    return above + min((_in_two(sections, round(share * width), width, look) for share in SHARES), key=len)
+
+
+def _filtered(picture: ViewState, width: int) -> list[Line]:
+    """How many causes of lost hours the filter fits, and that all else is of the whole run; empty without a filter."""
+    look, found = picture.look, picture.found
+    if not picture.wanted:
+        return []
+    causes = [finding for finding, _ in lost_by_cause(picture.snapshot)]
+    shown = sum(finding in found for finding in causes)
+    name, remark = "lost hours by cause", narrowed(picture.wanted, shown, len(causes), look)
+    lines = [title(name, remark, width, look), *([] if shown else no_match("cause", width, look))]
+    return [*lines, *paragraph("All else in this view is of the whole run.", " ", look.dim, width, look), []]
 
 
 def _in_two(sections: Sequence[Section], half: int, width: int, look: Look) -> list[Line]:

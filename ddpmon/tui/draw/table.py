@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,22 @@ class TableView:
     reverse: bool = False
     wanted: str = ""
 
+    def places(self, room: int) -> Sequence[int]:
+        """The rows in sight of so many lines: those from `top` on, the last of them the cursor's where it is below."""
+        last = min(self.top + room, len(self.order))
+        if not self.top < last <= self.cursor < len(self.order):
+            return range(self.top, last)
+        return [*range(self.top, last - 1), self.cursor]
+
+    def part(self, room: int) -> str:
+        """`1 to 7, 16 of 16`: which rows are in sight; empty where all are."""
+        shown, total = self.places(room), len(self.order)
+        if not total > room > 0:
+            return ""
+        run = [place for at, place in enumerate(shown) if place == self.top + at]
+        alone = "" if len(run) == len(shown) else f", {shown[-1] + 1:,}"
+        return f"{run[0] + 1:,} to {run[-1] + 1:,}{alone} of {total:,}"
+
 
 def table_lines(picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:
     """Title, headings and as many rows as fit."""
@@ -70,13 +87,14 @@ def table_lines(picture: ViewState, view: TableView, width: int, height: int) ->
     if snapshot.ranks is None:
         return fit_all([title("ranks", "", width, look)], width, height)
     room = max(height - HEAD, 0)
-    rows = view.order[view.top : view.top + room]
+    places = view.places(room)
+    rows = view.order[list(places)]
     page = _Page(snapshot, look, width, rows, view.sort, picture.marked)
     steps, part = page.rhythm
     said = [f"{part}: in {steps}"] if part else []
     lines = [title("ranks", "; ".join([*said, _subtitle(view, room, len(snapshot.ranks), look)]), width, look)]
     lines.append(page.headings(view, width))
-    lines += [page.row(int(rank), width, view.focused and view.top + i == view.cursor) for i, rank in enumerate(rows)]
+    lines += [page.row(int(view.order[place]), width, view.focused and place == view.cursor) for place in places]
     if not len(view.order):
         lines += no_match("rank", width, look)
     return fit_all(lines, width, height)
@@ -97,8 +115,8 @@ def heading_at(picture: ViewState, view: TableView, width: int, x: int) -> str |
 def _subtitle(view: TableView, room: int, total: int, look: Look) -> str:
     shown = len(view.order)
     parts = [narrowed(view.wanted, shown, total, look)] if view.wanted else []
-    if shown > room > 0:
-        parts.append(f"{view.top + 1:,} to {min(view.top + room, shown):,} of {shown:,}")
+    if part := view.part(room):
+        parts.append(part)
     direction = (", reversed" if view.sort == "worst" else f" {look.glyphs.up}") if view.reverse else ""
     parts.append((SORT_NAMES.get(view.sort) or f"by {heading(view.sort)}") + direction)
     return "; ".join(parts)

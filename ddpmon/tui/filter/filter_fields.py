@@ -119,3 +119,9 @@ _TEXTS = (
 NUMBERS: Mapping[str, NumberField] = {name: each for each in _NUMBERS for name in (each.name, *each.aliases)}
 TEXTS: Mapping[str, TextField] = {name: each for each in _TEXTS for name in (each.name, *each.aliases)}
 NAMES = (*(each.name for each in _NUMBERS), *(each.name for each in _TEXTS))
+MOST_USED = ("late", "rank", "host", "gpu", "work", "wait", "state", "finding", "loss", "step")  # named first
+
+
+def meaning(name: str) -> str:
+    """What a field, or the column of that name, shows, with its unit."""
+    return NUMBERS[name].meaning if name in NUMBERS else TEXTS[name].meaning

@@ -8,13 +8,14 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from ddpmon.tui.filter.filter_fields import NAMES, NUMBERS, SHARE, NumberField, TextField
+from ddpmon.tui.filter.filter_fields import MOST_USED, NAMES, NUMBERS, SHARE, TEXTS, NumberField, TextField
 from ddpmon.tui.filter.tree import Either, FilterError, Interval, Like, Node, Not, Word
 
 _NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d+)?|\.\d+))([^\d.]*)", re.ASCII)
 _DASHED = re.compile(r"(\d+)-(\d*)", re.ASCII)
 _RANKS = re.compile(r"\d+(?:-\d*|\.\.\d*)?", re.ASCII)
 _RANK = NUMBERS["rank"]
+_BEGUN_LEAST = 3  # letters that a name and the beginning of another one have in common at least
 _LONGEST = 15  # digits of a number: a float64 holds them
 
 
@@ -24,9 +25,20 @@ def near_field(name: str) -> str:
 
 
 def closest(name: str) -> str:
-    """Which field may have been meant, or which there are, to go on with behind an unknown field."""
-    found = near_field(name)
-    return f": did you mean {found}?" if found else f"; there are {', '.join(NAMES[:6])} and others"
+    """Which field may have been meant, or which there are, to go on with behind an unknown field.
+
+    All are named, the most used first: a line shows as many as have room.
+    """
+    found = near_field(name) or _longer_or_shorter(name)
+    return f": did you mean {found}?" if found else f"; there are {', '.join(dict.fromkeys((*MOST_USED, *NAMES)))}"
+
+
+def _longer_or_shorter(name: str) -> str:
+    """The field of which `name` is the beginning, or which is the beginning of it: `memory` is `mem`, and so `rss`."""
+    fields: dict[str, NumberField | TextField] = {**NUMBERS, **TEXTS}
+    like = [each for each in fields if min(len(each), len(name)) >= _BEGUN_LEAST
+            and (name.startswith(each) or each.startswith(name))]  # fmt: skip
+    return fields[max(like, key=len)].name if like else ""
 
 
 def is_ranks(word: str) -> bool:
@@ -123,11 +135,11 @@ def text_term(field: TextField, sign: str, values: Sequence[str]) -> Node:
 
 
 def _known(words: Sequence[str], value: str) -> str:
-    """Which words there are, to go on with behind an unknown one: all, or of many those that are like it."""
+    """Which words there are, to go on with behind an unknown one: of many those first that are like it."""
     if len(words) <= 6:
         return f": it is one of {', '.join(words)}"
     near = get_close_matches(_plain(value), words, n=3, cutoff=0.4)
-    return f"; there are {', '.join(near or words[:4])} and others"
+    return f"; there are {', '.join(dict.fromkeys((*near, *words)))}"
 
 
 def _plain(value: str) -> str:

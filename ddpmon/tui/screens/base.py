@@ -11,9 +11,10 @@ from textual.screen import Screen
 
 from ddpmon.report.verdicts import headline, naming
 from ddpmon.snapshot import Finding
-from ddpmon.tui.draw.header import header_line, notice_line, too_small_lines
+from ddpmon.tui.draw.header import header_line, notice_line
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import LEAST
+from ddpmon.tui.draw.too_small import too_small_lines
 from ddpmon.tui.draw.verdict_lines import headline_line
 from ddpmon.tui.draw.zoom import steps_on_record, zoomed
 from ddpmon.tui.lines import Line
@@ -140,8 +141,8 @@ class BaseScreen(Screen[None]):
         """Show one of `metrics`."""
 
     @property
-    def sorts(self) -> Sequence[tuple[str, str, str]]:
-        """What the table can be sorted by: shift and which letter, the key, and the words for it."""
+    def sorts(self) -> Sequence[tuple[str, str, str, str]]:
+        """What the table can be sorted by: shift and which letter, the key, its words, and what the figure is."""
         return ()
 
     def action_zoom(self, by: int) -> None:
@@ -206,7 +207,7 @@ class BaseScreen(Screen[None]):
 class ViewScreen(BaseScreen):
     """A screen besides the overview: a header, a notice where there is one, and the headline unless the view tells it.
 
-    Without room it is a plain sentence.
+    Where no panel fits, it is the verdict alone.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -264,9 +265,9 @@ class ViewScreen(BaseScreen):
         return self.size.width >= LEAST[0] and self.size.height >= LEAST[1]
 
     def head(self, width: int, height: int) -> list[Line]:
-        """Which run this is, what stands between it and us, and the headline; without room that it is too small."""
+        """Which run this is, what stands between it and us, and the headline; without room the verdict alone."""
         if not self.fits:
-            return too_small_lines(width, height, LEAST, self.picture.look)
+            return too_small_lines(self.picture, width, height)
         lines = [header_line(self.picture, width)]
         lines += [notice_line(self.picture, width)] if notice(self.picture) else []
         lines += [headline_line(self.picture, self.headline, width)] if self.headline else []

@@ -1,4 +1,4 @@
-"""The help screen: how to read the picture, the keys, the words."""
+"""The help screen: the keys, the words, how to read the picture."""
 
 from __future__ import annotations
 

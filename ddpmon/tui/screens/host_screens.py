@@ -16,7 +16,7 @@ from ddpmon.snapshot import Finding, NodeView
 from ddpmon.tui.draw.host_cells import offered
 from ddpmon.tui.draw.host_courses import has_plots, host_courses, plotted_rank
 from ddpmon.tui.draw.host_detail import HostPage, host_page
-from ddpmon.tui.draw.order import HOST_LETTERS, ODD
+from ddpmon.tui.draw.order import HOST_LETTERS, HOST_MEANINGS, ODD
 from ddpmon.tui.draw.panel import Keys, no_match, without_heading
 from ddpmon.tui.draw.panel_sizes import host_plan
 from ddpmon.tui.filter.fits import fitting_ranks
@@ -279,10 +279,10 @@ class HostsScreen(HostReading):
         return [(metric.key, f"Cells: {metric.name}") for metric in offered(self.picture.snapshot)]
 
     @property
-    def sorts(self) -> Sequence[tuple[str, str, str]]:
+    def sorts(self) -> Sequence[tuple[str, str, str, str]]:
         """The columns of the table."""
         words = {ODD: f"{ODD} (the GPU farthest from the median)"}
-        return [(letter, name, words.get(name, name)) for letter, name in HOST_LETTERS.items()]
+        return [(letter, name, words.get(name, name), HOST_MEANINGS[name]) for letter, name in HOST_LETTERS.items()]
 
     def action_reverse(self) -> None:
         """Turn the order round."""

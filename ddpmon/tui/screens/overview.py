@@ -18,14 +18,16 @@ from ddpmon.tui.draw.against import against_height, against_lines
 from ddpmon.tui.draw.columns import LETTERS, heading
 from ddpmon.tui.draw.findings import also_found_height, finding_at, finding_lines
 from ddpmon.tui.draw.grid import METRICS
-from ddpmon.tui.draw.header import header_line, notice_lines, too_small_lines, waiting_lines
+from ddpmon.tui.draw.header import header_line, notice_lines, waiting_lines
 from ddpmon.tui.draw.heat import is_known
 from ddpmon.tui.draw.key_figures import figures_line
 from ddpmon.tui.draw.panel import Keys
-from ddpmon.tui.draw.panel_sizes import LEAST, WIDE, Plan, alone, plan
+from ddpmon.tui.draw.panel_sizes import WIDE, Plan, alone, plan
 from ddpmon.tui.draw.place_table import stuck_height, stuck_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_beside, plots_stacked
+from ddpmon.tui.draw.too_small import too_small_lines
 from ddpmon.tui.draw.verdict_lines import verdict_lines
+from ddpmon.tui.filter.filter_fields import meaning
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import BaseScreen
 from ddpmon.tui.widgets.canvas import Canvas
@@ -224,7 +226,7 @@ class Overview(BaseScreen):
 
     def _calm(self, width: int, height: int) -> list[Line]:
         if not self.plan().fits:
-            return too_small_lines(self.size.width, self.size.height, LEAST, self.picture.look)
+            return too_small_lines(self.picture, width, height)
         return waiting_lines(self.picture, width, height)
 
     def keys(self) -> Keys:
@@ -242,10 +244,11 @@ class Overview(BaseScreen):
         pause = (("space", "go on" if is_frozen else "freeze"),) if goes_on or is_frozen else ()
         rate = (("+ -", "rate"),) if goes_on else ()
         clear = (("esc", "all panels"),) if self._alone else (("esc", "all ranks"),) if self.table.view.wanted else ()
-        heat = (("v", "metric"), ("tab", "heat-map")) if self.query_one(HeatMap).can_focus else ()
-        return (
-            *clear, ("enter", "detail"), *self._views(), ("/", "filter"), ("?", "help"), *heat, *pause, (", .", "sort"),
-            ("z Z", "zoom"), ("r", "reverse"), ("m", "mark"), ("c", "compare"), *rate, ("q", "quit"),
+        heat, metric = ((("tab", "heat-map"),), (("v", "metric"),)) if self.query_one(HeatMap).can_focus else ((), ())
+        return (  # the most used first: as many as fit, in 160 columns up to the comparison
+            *clear, ("enter", "detail"), *self._views(), ("/", "filter"), ("?", "help"), (", .", "sort"), ("y", "copy"),
+            *heat, ("f", "panel"), ("w ctrl+s", "write"), ("z Z", "zoom"), ("m c", "compare"), *pause, *metric,
+            ("r", "reverse"), *rate, ("ctrl+p", "all commands"), ("q", "quit"),
         )  # fmt: skip
 
     def _heat_keys(self) -> Keys:
@@ -314,10 +317,11 @@ class Overview(BaseScreen):
         return [(name, f"Heat-map: {METRICS[name].name}") for name in self._metrics]
 
     @property
-    def sorts(self) -> Sequence[tuple[str, str, str]]:
+    def sorts(self) -> Sequence[tuple[str, str, str, str]]:
         """The columns of the table."""
-        named = [(letter, key, heading(key)) for letter, key in LETTERS.items()]
-        return [(letter, key, head if key in (head, "node") else f"{key} ({head})") for letter, key, head in named]
+        heads = {key: heading(key) for key in LETTERS.values()}
+        words = {key: head if key in (head, "node") else f"{key} ({head})" for key, head in heads.items()}
+        return [(letter, key, words[key], meaning(key)) for letter, key in LETTERS.items()]
 
     def action_sort(self, step: int) -> None:
         """Sort by the next column, or by the one before."""

@@ -9,11 +9,13 @@ from textual.app import ComposeResult
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.run_plots import run_plots
 from ddpmon.tui.draw.run_view import run_lines
+from ddpmon.tui.filter.fits import fitting_findings
 from ddpmon.tui.lines import Line
 from ddpmon.tui.own_cost import OwnCost
 from ddpmon.tui.screens.base import ViewScreen
 from ddpmon.tui.view_tables import TableName, run_csv
 from ddpmon.tui.widgets.canvas import Canvas, ScrollText
+from ddpmon.tui.widgets.filter_bar import FilterBar
 
 
 class RunScreen(ViewScreen):
@@ -32,6 +34,7 @@ class RunScreen(ViewScreen):
         """Header, the sections, the keys."""
         yield Canvas(self.head, id="head")
         yield ScrollText(self._lines)
+        yield FilterBar()
         yield self.foot()
 
     def _lines(self, width: int) -> list[Line]:
@@ -41,10 +44,13 @@ class RunScreen(ViewScreen):
         return [*lines, *plots]
 
     def csv(self) -> str:
-        """What is known of the run."""
-        return run_csv(self.dashboard.shown)
+        """What is known of the run; the lost hours of the causes that the filter fits."""
+        return run_csv(self.dashboard.shown, fitting_findings(self.dashboard.shown, self.picture.wanted))
 
     def keys(self) -> Keys:
-        """Back and scrolling."""
+        """Back, scrolling, the filter."""
+        if self.is_typing:
+            return self.typing_keys
         scroll = (("j k", "scroll"),) if self._count > self.query_one(ScrollText).size.height else ()
-        return (("esc", "back"), *scroll, ("1-5", "views"), *self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
+        views = (("1-5", "views"), ("/", "filter"))
+        return (("esc", "back"), *scroll, *views, *self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))

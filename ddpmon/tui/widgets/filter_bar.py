@@ -92,8 +92,8 @@ class FilterBar(Vertical):
 
     @property
     def is_typing(self) -> bool:
-        """Whether keys go to the line."""
-        return self.typed.has_focus
+        """Whether keys go to the line: the line itself is told later that it has lost them."""
+        return self.screen.focused is self.typed
 
     @property
     def is_understood(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import ClassVar
 
 import numpy as np
 from textual.message import Message
@@ -26,6 +27,8 @@ class FindingList(VirtualTable):
 
     class Opened(Message):
         """A finding was chosen: the reader wants its rank."""
+
+    opens_at_first: ClassVar[bool] = False  # the evidence below is of the finding under the cursor
 
     def __init__(self) -> None:
         super().__init__()

@@ -31,9 +31,14 @@ class VirtualTable(Canvas, can_focus=True):
     """What the tables of ranks and of hosts share: rows are numbers in some order.
 
     The cursor follows the number that was chosen when rows are sorted again. Until one is chosen it stays on the first
-    row, whatever that shows; in the order `worst` that is the worst one.
+    row, whatever that shows; in the order `worst` that is the worst one. A number that was chosen elsewhere does not
+    scroll the first rows out of sight: until the cursor is moved here, its row stands last where it is below them.
+
+    Attributes:
+        opens_at_first: whether that is so; else the table scrolls to a number that was chosen elsewhere.
     """
 
+    opens_at_first: ClassVar[bool] = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False),
         Binding("down,j", "move(1)", "Down", show=False),
@@ -52,6 +57,7 @@ class VirtualTable(Canvas, can_focus=True):
         self.picture: ViewState | None = None
         self.view = TableView(np.zeros(0, dtype=np.int64))
         self._held: int | None = None
+        self._is_at_first = False  # whether the first rows stay in sight, wherever the cursor is
 
     def arranged(self, picture: ViewState, wanted: str) -> Ints:
         """The numbers that the filter `wanted` fits, first row first."""
@@ -74,6 +80,7 @@ class VirtualTable(Canvas, can_focus=True):
         """Put the cursor on a number, wherever its row is or will be; None: on the first row, whatever it shows."""
         if number != self._held:
             self.adopt(number)
+            self._is_at_first = self.opens_at_first
             if self.picture is not None:
                 self._settle(self.view.order)
 
@@ -123,7 +130,7 @@ class VirtualTable(Canvas, can_focus=True):
 
     def _top(self, row: int, total: int) -> int:
         """The first row in sight: the view moves no further than the cursor needs, and not before it has a size."""
-        if not self.size.height:
+        if not self.size.height or self._is_at_first:
             return 0
         top = min(max(self.view.top, row - self._room + 1), row)
         return max(min(top, total - self._room), 0)
@@ -146,7 +153,7 @@ class VirtualTable(Canvas, can_focus=True):
 
     def action_move(self, rows: int) -> None:
         """Move the cursor, and hold on to what it lands on."""
-        total = len(self.view.order)
+        total, self._is_at_first = len(self.view.order), False
         if total:
             self.keep(int(self.view.order[max(0, min(self.view.cursor + rows, total - 1))]))
             self._settle(self.view.order)
@@ -224,7 +231,7 @@ class VirtualTable(Canvas, can_focus=True):
 
     def row_at(self, line: int) -> int | None:
         """The row that is drawn in this line of the widget."""
-        return None if line < HEAD else line - HEAD + self.view.top
+        return dict(enumerate(self.view.places(self._room), HEAD)).get(line)
 
 
 class RankTable(VirtualTable):
@@ -266,7 +273,7 @@ class RankTable(VirtualTable):
         if not self._is_grouped(picture, view.wanted):
             return table_lines(picture, view, width, height)
         cursor = self.chosen if view.focused else None
-        return place_lines(picture, view.order[view.top :].tolist(), cursor, width, height)
+        return place_lines(picture, view.order[list(view.places(height - HEAD))].tolist(), cursor, width, height)
 
     def _is_grouped(self, picture: ViewState, wanted: str) -> bool:
         """Whether the rows are groups of ranks: while the run stands still and the reader asks for nothing else."""

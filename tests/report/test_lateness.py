@@ -8,31 +8,21 @@ import numpy as np
 import pytest
 
 from ddpmon.diagnose.judge import Judge
-from ddpmon.machine import GpuFigures, ProcessFigures
-from ddpmon.parts import Flight, Stack, StackFrame, Stall
+from ddpmon.machine import ProcessFigures
 from ddpmon.report.build import build_heat, build_ranks, column_of, lateness_as_found
 from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.comparison import shares_by_phase
-from ddpmon.report.cost import hour_unit, hours_words, lost_hours
-from ddpmon.report.finding_rows import badge
-from ddpmon.report.headline import command, facts
 from ddpmon.report.peers import compare
-from ddpmon.report.rank_places import is_hanging, places, rank_ranges
-from ddpmon.report.run_about import about
-from ddpmon.report.run_report import Event, RunReport
-from ddpmon.report.run_report import facts as report_facts
 from ddpmon.report.sentences import in_words
-from ddpmon.report.step_clock import seconds_since, wall_of
-from ddpmon.report.wording import on_host, stack_command
 from ddpmon.run.model import Run
 from ddpmon.run.resources import RESOURCES
-from ddpmon.snapshot import Finding, Heat, Link, Metric, Series, Snapshot, Timeline
+from ddpmon.snapshot import Finding, Heat, Link, Metric, Timeline
 from ddpmon.tui.draw.run_plots import lateness_plot
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
 from ddpmon.watcher.picture import Moment, take_picture
 from tests.made_frames import MadeJob, columns, healthy_phases, noisy, rank_frame, run_info
-from tests.tui.made_runs import HANG, STALL, Made, snapshot
+from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import text_of
 
 NOBODY = np.empty(0, np.int64)
@@ -264,152 +254,3 @@ def test_where_a_rank_is_stuck_is_no_lateness() -> None:
     assert shown.ranks is not None
     assert shares_by_phase(shown.findings[0], lambda _phase: 41.0) == {"input": 1.0}
     assert shares_by_phase(HANG, lambda _phase: 41.0) == {}
-
-
-# when, and what it costs
-
-
-def timed(made: Made) -> Snapshot:
-    made_up = snapshot(made)
-    assert made_up.run is not None
-    steps = np.arange(made.step + 1.0)
-    nothing = np.full(len(steps), np.nan)
-    series = Series(steps, nothing, nothing, nothing, nothing, np.full(len(steps), 200.0))
-    return replace(made_up, run=replace(made_up.run, step_age_s=0.5), series=series)
-
-
-def test_a_steps_time_is_what_the_steps_since_have_taken() -> None:
-    shown = timed(Made(straggler=5))
-    assert seconds_since(shown, 1204) == pytest.approx(0.5)
-    assert seconds_since(shown, 1104) == pytest.approx(20.5)
-    assert seconds_since(shown, 1205) is None, "it has not ended"
-    assert shown.series is not None
-    thinned = Series(*(getattr(shown.series, name)[::4] for name in Series.__dataclass_fields__))
-    assert seconds_since(replace(shown, series=thinned), 1104) == pytest.approx(20.5)
-
-
-def test_hours_are_all_ranks_times_how_long() -> None:
-    shown = timed(Made(straggler=5, gpu=True))
-    finding = replace(shown.findings[0], cost_pct=50.0, since_step=204)
-    assert lost_hours(finding, shown) == pytest.approx(0.5 * 8 * 200 / 3600)
-    assert shown.run is not None
-    later = replace(shown, run=replace(shown.run, step_age_s=86_400.0, state="finished"))
-    assert lost_hours(finding, later) == pytest.approx(0.5 * 8 * 200 / 3600), "what is over costs nothing more"
-    assert hour_unit(shown) == "GPU-h"
-    assert hour_unit(timed(Made())) == "rank-h"
-    hang = replace(HANG, evidence={"seconds": 90.0, "waiting": 7})
-    assert lost_hours(hang, shown) == pytest.approx(8 * 90 / 3600)
-    assert [hours_words(hours) for hours in (0.001, 0.118, 4.62, 78.2, 12_345.0)] == [
-        "<0.01",
-        "0.12",
-        "4.6",
-        "78",
-        "12,345",
-    ]
-
-
-def test_findings_that_overlap_are_said_to_and_bounded_together() -> None:
-    made = timed(Made(straggler=5))
-    other = Finding("slow_node", "warning", "node1 is late", nodes=("node1",), since_step=812, cost_pct=10.0)
-    both = replace(made, findings=(*made.findings, other))
-    one, two = (lost_hours(finding, both) or 0.0 for finding in both.findings)
-    words = dict(about(both)[-1].pairs)["lost together"]
-    assert words.startswith(f"at least {hours_words(max(one, two))}, at most {hours_words(one + two)} rank-h; ")
-    assert "overlap" in words
-    assert "lost together" not in dict(about(made)[-1].pairs)
-    events = [Event(kind, "warning", "", ranks=(rank,), cost_pct=50.0, first_at=0.0, last_at=3600.0)
-              for kind, rank in (("straggler", 5), ("slow_node", 4))]  # fmt: skip
-    facts_of = [dict(report_facts(RunReport(made, run_info(8), some, 0.0, 3600.0, "a file")))
-                for some in (events, events[:1])]  # fmt: skip
-    assert facts_of[0]["lost by all findings"].startswith("at least 4.0, at most 8.0 rank-h; ")
-    assert "lost by all findings" not in facts_of[1]
-
-
-def test_dashboard_and_report_have_one_unit_of_hours() -> None:
-    """A run on GPUs whose sensors nobody reads had rank-h on the screen and GPU-hours in its report."""
-    made = timed(Made(straggler=5))
-    assert made.run is not None
-    for device, gpu, unit in (("cuda", False, "GPU-h"), ("cpu", False, "rank-h"), ("cpu", True, "GPU-h")):
-        ranks = snapshot(Made(straggler=5, gpu=gpu)).ranks
-        shown = replace(made, run=replace(made.run, info=run_info(8, device=device)), ranks=ranks)
-        report = RunReport(shown, run_info(8, device=device), (), 0.0, 3600.0, "a file")
-        assert hour_unit(shown) == unit
-        assert report.device_hours == (8.0, unit)
-        assert f"(8.0 {unit})" in dict(report_facts(report))["time"]
-
-
-def test_what_matters_survives_in_few_words() -> None:
-    shown = timed(Made(straggler=5, gpu=True))
-    ways = list(facts(shown.findings[0], shown, "·"))
-    lengths = [sum(map(len, way)) for way in ways]
-    assert lengths == sorted(lengths, reverse=True)
-    assert "costs 24 % of the run's time" in ways[0]
-    assert " ".join(ways[-6][:-1]) == "rank 5 node1 late +41 ms, input costs 24 %"
-    assert ways[-6][-1].startswith("step 812 (")
-    assert lengths[-6] + 2 * len(ways[-6]) <= 70, "it fits 80 columns"
-    assert " ".join(ways[-5]) == "rank 5 node1 late +41 ms, input costs 24 % since 812", "the host before the age"
-    assert " ".join(ways[-1]) == "rank 5 +41 ms costs 24 %"
-    gpu = shown.ranks.gpu[5] if shown.ranks is not None else None
-    assert isinstance(gpu, GpuFigures)
-    assert f"GPU {gpu.index}" in ways[0][0]
-
-
-def test_badges_and_commands() -> None:
-    assert [badge(Finding("straggler", severity, "")) for severity in ("critical", "warning", "info")] == [
-        "CRIT", "WARN", "INFO",
-    ]  # fmt: skip
-    assert badge(HANG) == "HANG"
-
-
-def test_the_command_is_for_the_host_of_the_reader() -> None:
-    shown = snapshot(Made())
-    hang = Finding("hang", "critical", "", advice=("see: ", stack_command("n2", 7), ", `then` ", on_host("n3", "top")))
-    assert command(hang, shown) == "ssh n2 py-spy dump --pid 7"
-    assert command(hang, replace(shown, own_host="n2")) == "py-spy dump --pid 7"
-    assert not command(replace(hang, advice="wrap it in `with monitor.phase(name)`"), shown)
-
-
-# who is where
-
-
-def test_ranks_of_a_hang_are_grouped_by_place() -> None:
-    shown = snapshot(Made(ranks=8, stuck=2))
-    assert shown.ranks is not None
-    assert shown.run is not None
-    waiting = Stall(
-        13.0, [Stack("MainThread", [StackFrame("train.py", 61, "step", "loss.backward()")])],
-        [Flight("default_pg", 41, 40, "gloo:all_reduce")],
-    )  # fmt: skip
-    ranks = replace(
-        shown.ranks,
-        phase=tuple("input" if rank == 2 else "exposed" for rank in range(8)),
-        stall=tuple(STALL if rank == 2 else waiting for rank in range(8)),
-    )
-    assert is_hanging(replace(shown, ranks=ranks, run=replace(shown.run, state="stalled")))
-    assert not is_hanging(replace(shown, ranks=ranks))
-    stuck, others = places(ranks)
-    assert (stuck.ranks, stuck.phase, stuck.is_waiting) == ((2,), "input", False)
-    assert (others.ranks, others.is_waiting) == ((0, 1, 3, 4, 5, 6, 7), True)
-    assert (others.operation, others.sequence) == ("gloo:all_reduce", 41)
-    assert rank_ranges(others.ranks) == "0-1, 3-7"
-    assert others.frame is not None
-    assert others.frame.line == 61
-
-
-def test_each_of_many_places_is_a_group_of_its_own() -> None:
-    made = snapshot(Made(ranks=60))
-    assert made.ranks is not None
-    lines = [rank % 20 for rank in range(60)]  # more than are remembered at a time
-    stalls = [Stall(12.0, [Stack("MainThread", [StackFrame("a.py", line, "f")])]) for line in lines]
-    groups = places(replace(made.ranks, stall=tuple(stalls), phase=("input",) * 60))
-    assert sorted(group.ranks for group in groups) == [(line, line + 20, line + 40) for line in range(20)]
-    assert {group.frame.line for group in groups if group.frame} == {*range(20)}
-
-
-def test_a_step_has_no_time_of_day_before_the_run_began() -> None:
-    """Ranks that had restarted alone gave steps times before the start of the run."""
-    shown = timed(Made())
-    assert shown.run is not None
-    young = replace(shown, run=replace(shown.run, elapsed_s=60.0, step_age_s=0.0))
-    assert wall_of(young, 1_204) is not None
-    assert wall_of(young, 204) is None

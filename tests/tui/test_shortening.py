@@ -21,7 +21,7 @@ from ddpmon.tui.draw.timeline_view import timeline_lines
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.lines import clip_clauses, wrap
 from ddpmon.tui.view_state import ViewState
-from tests.report.test_lateness import timed
+from tests.report.test_cost import timed
 from tests.tui.made_runs import HANG, Made, snapshot
 from tests.tui.test_drawing import text_of
 from tests.tui.test_overview import hanging

@@ -29,7 +29,7 @@ FILTER = (
         "filter; it holds in all views.  tab completes, then goes through the candidates (shift+tab: back);  "
         "enter keeps it, esc drops it",
     ),
-    ("late>10", "a figure: < <= = >= >, also late>5% of a step, late=5..10, work>0.2s, gpu<50, rss>2GiB, heard>1min"),
+    ("late>10", "a figure: < <= = >= >, also late>5% (of base step), late=5..10, work>0.2s, gpu<50, rss>2GiB, heard>1min"),
     ("rank=3-7", "ranks: also just 3, 3-7, 8-, or 3 7 12"),
     ("host=node1", "a word: = and != with * for anything, ~ and !~ with a regular expression: host~^n[0-3]$"),
     ("straggler", "without a field: part of a host, or the beginning of a state (lost) or of a kind of finding"),
@@ -44,7 +44,7 @@ KEYS_OF: Mapping[str, Pairs] = {
          + ", ".join(f"{letter} {heading(key)}" for letter, key in LETTERS.items()) + ";  again: reverse"),
         ("tab", "to the heat-map: the arrow keys choose a rank and a step, which its title names;  y, m, c, 3 act on"
          " that rank, enter opens it, or shows a host's ranks"),
-        ("v", "the next metric of the heat-map: work, wait, input, all-reduce, GPU, loss"),
+        ("v", "the next metric of the heat-map: work, wait, input, all-reduce, GPU, memory, loss"),
         ("esc", "all panels again;  from the heat-map to the table;  all ranks"),
         ("click", "on a finding: its evidence;  a double click on a plot: the rank that it is about, in detail"),
     ),

@@ -33,13 +33,20 @@ SHORT = Finding(
 
 
 def leaking(finding: Finding, first: float, last: float) -> Snapshot:
-    """A run whose rank 5 is read in detail: its memory has grown from `first` to `last` GiB."""
+    """A run whose rank 5 is read in detail: its memory has grown from `first` to `last` GiB, that of others has not."""
     made = snapshot(Made(ranks=8, gpu=True, focus=5, findings=(finding,)))
     assert made.detail is not None
+    assert made.ranks is not None
     key = "gpu_allocated" if finding is GPU_LEAK else "rss_bytes"
     course = made.detail.courses[key]
-    grown = Course(course.step, np.linspace(first, last, len(course.step)) * GIB, course.others)
-    return replace(made, detail=replace(made.detail, courses={**made.detail.courses, key: grown}))
+    own = np.linspace(first, last, len(course.step)) * GIB
+    grown = Course(course.step, own, np.full_like(course.others, first * GIB))
+    now = np.where(np.arange(8) == 5, last, first) * GIB
+    return replace(
+        made,
+        detail=replace(made.detail, courses={**made.detail.courses, key: grown}),
+        ranks=replace(made.ranks, figures={**made.ranks.figures, key: now}),
+    )
 
 
 def test_a_leak_is_that_of_the_worst_finding_on_a_rank_with_the_level_at_which_the_memory_is_full() -> None:
@@ -71,7 +78,7 @@ def test_the_plots_of_one_rank_are_about_what_leaks(finding: Finding, name: str)
     assert f" of {'80.0' if finding is GPU_LEAK else '16.0'}, others " in detail
     on_host = text_of(host_courses(picture, 1, 160, 40))
     first = next(place for place, line in enumerate(on_host) if "rank 5 and its machine" in line) + 1
-    assert on_host[first].startswith(f"─ {name}, GiB, "), "before what is read of the machine besides"
+    assert on_host[first].startswith(f"─ {name}, GiB"), "before what is read of the machine besides"
 
 
 @pytest.mark.parametrize("look", ["colour", "ascii"])

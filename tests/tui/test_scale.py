@@ -44,7 +44,7 @@ def test_the_worst_ranks_stay_in_sight_where_the_chosen_one_comes_up_beside_them
 
 @pytest.mark.parametrize(
     ("size", "said"),
-    [((80, 24), "lateness, worst of 8 hosts x 9 steps"), ((160, 50), "the worst of 4 hosts and 4 steps a cell")],
+    [((80, 24), "lateness, worst of 8 hosts x 9 steps"), ((160, 50), "the worst of 4 hosts and 5 steps a cell")],
 )
 def test_where_rows_run_out_one_is_a_node_or_several(size: tuple[int, int], said: str) -> None:
     async def act(watched: Watched) -> None:

@@ -154,7 +154,7 @@ class RankPlots:
         curve = None if metric is None else self._curve_of(metric)
         if metric is None or curve is None:
             return None
-        now = self.look.clean(self.figures.get(metric.key, ("",))[-1])
+        now = self.look.clean((self.figures.get(metric.key) or ("",))[-1])
         return replace(curve, name=f"rank {self.detail.rank}: {_named(metric)}", remark=now)
 
     def _curve_of(self, metric: Metric) -> Curve | None:

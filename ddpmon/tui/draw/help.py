@@ -29,7 +29,10 @@ FILTER = (
         "filter; it holds in all views.  tab completes, then goes through the candidates (shift+tab: back);  "
         "enter keeps it, esc drops it",
     ),
-    ("late>10", "a figure: < <= = >= >, also late>5% (of base step), late=5..10, work>0.2s, gpu<50, rss>2GiB, heard>1min"),
+    (
+        "late>10",
+        "a figure: < <= = >= >, also late>5% (of base step), late=5..10, work>0.2s, gpu<50, rss>2GiB, heard>1min",
+    ),
     ("rank=3-7", "ranks: also just 3, 3-7, 8-, or 3 7 12"),
     ("host=node1", "a word: = and != with * for anything, ~ and !~ with a regular expression: host~^n[0-3]$"),
     ("straggler", "without a field: part of a host, or the beginning of a state (lost) or of a kind of finding"),

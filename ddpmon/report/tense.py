@@ -98,4 +98,4 @@ def tense(alert: Alert, verb: str) -> str:
 
 def in_tense(verb: str, *, is_over: bool) -> str:
     """The verb, given in the present, as it is told of what lasts, or of what is over."""
-    return _PAST[verb] if is_over else verb
+    return _PAST.get(verb, verb) if is_over else verb

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from ddpmon.diagnose.cause import FigureMeasures
 from ddpmon.diagnose.contention.cpu import CpuPinnedMeasures
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.diagnose.pause import GraphMeasures
+from ddpmon.report import tense as tense_module
 from ddpmon.report.sentences import SENTENCES, tell
-from ddpmon.report.tense import during
+from ddpmon.report.tense import during, tense
+from ddpmon.report.wording import does
 from tests.report import (
     test_advice_sentences,
     test_cpu_sentences,
@@ -72,6 +75,33 @@ def test_a_sentence_that_names_no_moment_of_its_own_says_when_it_was(alert: Aler
     then = tell(over(alert)).summary
     assert then != tell(alert).summary
     assert during(over(alert)) in then or "to 1,300" in then
+
+
+def written(node: ast.expr) -> Iterator[str]:
+    """The verb as it is written, or both of those that one is chosen of."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.IfExp):
+        yield from (*written(node.body), *written(node.orelse))
+
+
+def verbs() -> Iterator[tuple[str, str]]:
+    """Each verb that a sentence has in two tenses, with the function that puts it into the past."""
+    for file in Path(tense_module.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            name, place = node.func.id, {"tense": 1, "in_tense": 0, "does": 1}.get(node.func.id, -1)
+            if place >= 0 and (name != "does" or len(node.args) == 3):
+                yield from ((name, verb) for verb in written(node.args[place]))
+
+
+@pytest.mark.parametrize(("by", "verb"), sorted({*verbs()}))
+def test_every_verb_of_a_sentence_has_a_past(by: str, verb: str) -> None:
+    done = over(ALERTS[0])
+    for ranks in ((1,), (1, 2)) if by == "does" else ():
+        assert does(ranks, verb, done) != does(ranks, verb)
+    assert by == "does" or tense(done, verb) != verb
 
 
 def test_every_class_of_measures_is_told_in_both_tenses() -> None:

@@ -33,6 +33,8 @@ class OrderedKeys(App[None]):
         """Hold a key, a paste or a click back while another one is at work."""
         if not isinstance(event, TAKE_TURNS) or event.is_forwarded:
             await super().on_event(event)
+        elif self._is_closing:
+            return
         elif self._held_task is not None or not self._is_quiet():
             self._held.append(event)
             if self._held_task is None:
@@ -45,13 +47,18 @@ class OrderedKeys(App[None]):
         try:
             while self._held:
                 await self._become_quiet()
-                if not (self.is_running and self.screen_stack):  # it is closing: nothing is left that could be meant
+                if self._is_closing:
                     break
                 await super().on_event(self._held.popleft())
         except Exception as error:  # what Textual does in its own tasks: it ends with the traceback
             self._handle_exception(error)
         finally:
             self._held_task = None
+
+    @property
+    def _is_closing(self) -> bool:
+        """Whether nothing is left that a key could mean; to look a key up without a screen raises."""
+        return not (self.is_running and self.screen_stack)
 
     async def _become_quiet(self) -> None:
         """Let the event loop turn until it is quiet."""

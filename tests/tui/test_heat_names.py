@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,14 @@ def test_a_row_of_several_hosts_says_from_which_to_which(
     assert ends[0][0] == 0
     assert all(last + 1 == following for (_, last), (following, _) in itertools.pairwise(ends))
     assert ends[-1][1] == ranks // per_node - 1
+
+
+def test_of_two_late_hosts_a_row_is_called_after_the_later_one_whose_cells_it_shows() -> None:
+    """A row with the cells of node5 was called `n4`, whose rank was half as late."""
+    made = snapshot(Made(ranks=1024, per_node=8, straggler=17))
+    other = replace(made.findings[0], ranks=(9,), nodes=("node1",))
+    lines = text_of(heat_lines(ViewState(replace(made, findings=(other, *made.findings)), COLOUR), 120, 14))
+    assert lines[1].split()[0] == f"n2{COLOUR.glyphs.mark}"
 
 
 def test_a_row_without_a_late_host_is_called_after_the_broken_one() -> None:

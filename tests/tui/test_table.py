@@ -348,3 +348,15 @@ def test_the_heading_of_the_bars_has_one_short_form_of_each_phase() -> None:
     picture = ViewState(snapshot(Made(straggler=5)), LOOKS["colour"])
     heads = [text_of(table_lines(picture, TableView(np.arange(8)), width, 12))[1] for width in range(70, 200)]
     assert {word for head in heads for word in re.findall(r"■(b\w+)", head)} == {"bw", "backward"}
+
+
+@pytest.mark.parametrize(
+    ("room", "cursor", "said"), [(1, 6, "7 of 8"), (3, 6, "1 to 2, 7 of 8"), (3, 2, "1 to 3 of 8")]
+)
+def test_a_table_says_which_rows_are_in_sight_also_where_only_that_of_the_cursor_is(
+    room: int, cursor: int, said: str
+) -> None:
+    """With room for one row, and the cursor on another one than the first, it ended the dashboard."""
+    view = TableView(np.arange(8), cursor=cursor)
+    lines = text_of(table_lines(ViewState(snapshot(Made(ranks=8)), LOOKS["colour"]), view, 80, HEAD + room))
+    assert f" {said}; " in lines[0]

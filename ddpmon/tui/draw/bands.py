@@ -173,6 +173,11 @@ def named_ranks(bands: Bands, picture: ViewState) -> NDArray[np.int64]:
 
 
 def naming_worth(named: Ints, picture: ViewState) -> Ints:
-    """[world] how much each rank is worth to give a row of several its name: late ranks most, whose cells it shows."""
-    late = np.isin(np.arange(len(named)), late_ranks(picture.snapshot.findings))
-    return np.where(late & (named > 0), named.max(initial=0) + 1, named)
+    """[world] how much each rank is worth to give a row of several its name: the latest most, whose cells it shows."""
+    snapshot = picture.snapshot
+    late = [rank for rank in late_ranks(snapshot.findings) if rank < len(named) and named[rank]]
+    if snapshot.ranks is not None and late and late[-1] < len(snapshot.ranks):
+        late.sort(key=np.nan_to_num(snapshot.ranks.lateness_ms).__getitem__)
+    worth = named.copy()
+    worth[late] = named.max(initial=0) + 1 + np.arange(len(late))
+    return worth

@@ -77,8 +77,9 @@ class TableView:
         if not total > room > 0:
             return ""
         run = [place for at, place in enumerate(shown) if place == self.top + at]
-        alone = "" if len(run) == len(shown) else f", {shown[-1] + 1:,}"
-        return f"{run[0] + 1:,} to {run[-1] + 1:,}{alone} of {total:,}"
+        parts = [f"{run[0] + 1:,} to {run[-1] + 1:,}"] if run else []
+        parts += [f"{shown[-1] + 1:,}"] if len(run) < len(shown) else []
+        return f"{', '.join(parts)} of {total:,}"
 
 
 def table_lines(picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:

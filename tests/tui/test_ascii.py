@@ -36,11 +36,12 @@ def check(watched: Watched, where: str) -> None:
 async def check_help(watched: Watched, where: str) -> None:
     """The whole help of the view that is open."""
     await watched.press("question_mark")
-    await watched.until_shown("How to find the straggler")
+    await watched.until_shown("Keys: ")
     while "more lines below" in watched.text():
         check(watched, f"help of {where}")
         await watched.press("pagedown")
     check(watched, f"help of {where}")
+    assert "How to find the straggler" in watched.text()
     await watched.press("escape")
 
 

@@ -95,7 +95,7 @@ class Metrics(Fixed):
 
 
 def test_v_goes_through_the_metrics_that_the_run_has() -> None:
-    names = ("work", "wait", "input", "all-reduce", "loss", "lateness")
+    names = ("work", "wait", "input", "all-reduce", "resident memory", "loss", "lateness")
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("lateness, rank x step")

@@ -111,7 +111,7 @@ def test_the_palette_and_its_scroll_bar(size: tuple[int, int]) -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         await watched.press("ctrl+p")
-        await watched.until_shown("Compare the marked")
+        await watched.until_shown("Copy the finding as text")
         for _ in range(30):
             check(watched, "the palette")
             await watched.press("down")

@@ -141,6 +141,14 @@ def test_in_40x12_the_phases_come_before_the_process() -> None:
     assert any("work, ms" in line for line in plot)
 
 
+def test_figures_without_room_are_counted() -> None:
+    """At 80x24 the detail of a rank left out some figures and did not say so."""
+    made = picture(Made(straggler=5, focus=5, gpu=True))
+    lines = text_of(detail_lines(made, 5, 80, 22))
+    assert any(re.fullmatch(r" \d+ more figures? *", line[:40]) for line in lines)
+    assert not any("more figure" in line for line in text_of(detail_lines(made, 5, 160, 50)))
+
+
 def test_who_a_rank_is_is_told_in_whole_words() -> None:
     made = picture(Made(straggler=5, focus=5, gpu=True))
     said = [text_of(detail_lines(made, 5, width, 24))[0].rstrip() for width in (100, 70, 55, 45, 30)]

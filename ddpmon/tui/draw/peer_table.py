@@ -37,6 +37,7 @@ CELL_LEAST, CELL_MOST = 8, 24  # of a marked rank
 VALUE_LEAST, MORE_LEAST, MORE = 10, 7, 9  # of these for the value and its sign, and for the difference from the first
 GAP, SIGN = 2, 2  # before a value and behind it
 SAID_MOST, SAID_LEAST = 3, 70  # findings below the figures of marked ranks, and cells of one that is late now and then
+SAID_FROM = 9  # lines of a rank's figures: from here on the last one may say how many are left out
 HEADS, FIGURES_LEAST = 2, 4  # lines above the figures, and the figures and what has no room that such findings leave
 # What is left out first where room is short.
 WORTH = (
@@ -67,10 +68,13 @@ def peer_lines(
     """Title and a row a quantity: this rank, the median of the others, the difference; at most `room` lines.
 
     What one of the `findings` blames is marked. `compared` is the rank beside the others, where that is known already.
+    Where not all figures have room, the last line says how many more there are.
     """
     if room < 2:
         return []
-    rows = _fitting((compared or compare(snapshot, [rank])).rows, room - 1, [rank], findings)
+    found = (compared or compare(snapshot, [rank])).rows
+    is_short = len(found) >= room > SAID_FROM
+    rows = _fitting(found, room - 1 - is_short, [rank], findings)
     name = next((cells for cells in NAMES if width >= cells + 3 * NUMBER_LEAST + 2), NAMES[-1])
     number = min(NUMBER, max((width - name - 2) // 3, NUMBER_LEAST))
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
@@ -86,6 +90,8 @@ def peer_lines(
             Segment(f" {sign}", style),
         ]
         lines.append(fit([*_name(row, name, look), *cells], width))
+    if is_short:
+        lines += [[Segment(f" {text}", look.dim)] for text in _missing(0, len(found) - len(rows), width)]
     return lines
 
 

@@ -136,5 +136,5 @@ def _findings(place: str, findings: tuple[Finding, ...]) -> Iterator[str]:
     yield ""
     yield f"{place}: {'no warning' if not loud else ''}".rstrip()
     for finding in loud:
-        over = "" if finding.cleared_at_step is None else f", over by step {finding.cleared_at_step:,}"
+        over = "" if finding.cleared_at_step is None else ", over"
         yield f"  {finding.severity}{over}: {printable(finding.summary)}"

@@ -97,7 +97,7 @@ def table_lines(verdict: TableVerdict) -> Iterator[str]:
 
 
 def _lines_of(finding: Finding) -> Iterator[str]:
-    over = "" if finding.cleared_at_step is None else f", over by step {finding.cleared_at_step:,}"
+    over = "" if finding.cleared_at_step is None else ", over"
     yield f"{finding.severity}{over}: {printable(finding.summary)}"
     if finding.advice:
         yield f"    {printable(advice_text(finding.advice))}"

@@ -166,7 +166,7 @@ _CONTENTION = (
         measure="clock",
         precedence=5,
     ),
-    Kind("gpu_errors", "host", "a GPU reports ECC or Xid errors", broken=1),
+    Kind("gpu_errors", "host", "a GPU reports ECC or Xid errors", broken=1, happens=True),
     Kind("pcie_degraded", "host", "a GPU's PCIe link is slower than it can be", acts_on=ANY_PHASE - {"optimizer"}),
     Kind(
         "cpu_contention",

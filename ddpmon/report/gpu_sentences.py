@@ -15,7 +15,7 @@ from ddpmon.diagnose.contention.gpu_sharing import (
 )
 from ddpmon.diagnose.torch_memory import GpuMemoryGrowthMeasures, GpuMemoryUnevenMeasures
 from ddpmon.format import age, plural, size
-from ddpmon.report.tense import tense
+from ddpmon.report.tense import during, tense
 from ddpmon.report.wording import (
     Evidence,
     Sentence,
@@ -183,11 +183,12 @@ def _link(m: PcieMeasures, alert: Alert) -> Words:
 
 def _growth(m: GpuMemoryGrowthMeasures, alert: Alert) -> Words:
     whose = f"rank {m.rank} ({clean(m.host, 60)})"
+    when = f" ({during(alert)})" if alert.cleared_at_step is not None else ""
     others = f"; so {tense(alert, 'do')} those of {format_ranks(alert.ranks[1:])}" if alert.ranks[1:] else ""
     full = "" if m.left_s is None else f", so its GPU {_filled(m, m.left_s, alert)}"
     return Words(
         f"the tensors of {whose} {tense(alert, 'have grown')} by {size(m.growth_bytes)} in {m.window_s / 60:.0f} min"
-        f"{full}{others}",
+        f"{when}{full}{others}",
         advice="find out what the script keeps from step to step: losses without .item() or .detach(), lists of "
         "outputs, caches; torch.cuda.memory._record_memory_history shows who allocated it",
         evidence=_known(
@@ -197,6 +198,7 @@ def _growth(m: GpuMemoryGrowthMeasures, alert: Alert) -> Words:
             left_s=m.left_s,
             peak_bytes=m.peak_bytes,
         ),
+        tells_end=True,
     )
 
 

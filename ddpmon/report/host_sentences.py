@@ -14,7 +14,7 @@ from ddpmon.diagnose.contention.memory import (
 from ddpmon.diagnose.contention.network import NicErrorMeasures, RetransmitMeasures, TakenPortMeasures
 from ddpmon.diagnose.contention.storage import DiskLowMeasures, DiskSlowMeasures
 from ddpmon.format import age, size
-from ddpmon.report.tense import tense
+from ddpmon.report.tense import during, tense
 from ddpmon.report.wording import (
     Evidence,
     Sentence,
@@ -79,11 +79,13 @@ def _cgroup(m: CgroupMemoryMeasures, alert: Alert) -> Words:
 
 
 def _growth(m: MemoryGrowthMeasures, alert: Alert) -> Words:
-    full = "is full" if alert.cleared_at_step is None else "would have been full"
-    said = f"{tense(alert, 'grows')} by {size(m.growth_bytes_s)}/s, so the memory {full} in {age(m.left_s)}"
+    is_over = alert.cleared_at_step is not None
+    grows = f"{tense(alert, 'grows')} by {size(m.growth_bytes_s)}/s"
+    full = f"so the memory {'would have been' if is_over else 'is'} full in {age(m.left_s)}"
+    when = f" ({during(alert)})" if is_over else ""
     return Words(
-        f"{format_ranks(alert.ranks)} ({host_name(alert)}) {said}",
-        because=f"memory pressure: it {said}",
+        f"{format_ranks(alert.ranks)} ({host_name(alert)}) {grows}{when}, {full}",
+        because=f"memory pressure: it {grows}, {full}",
         advice="find out what this rank keeps: losses with their graphs, caches, copies in DataLoader workers",
         evidence={
             "growth_bytes_s": m.growth_bytes_s,
@@ -91,6 +93,7 @@ def _growth(m: MemoryGrowthMeasures, alert: Alert) -> Words:
             "rss_bytes": m.rss_bytes,
             **culprit_evidence(m.culprits),
         },
+        tells_end=True,
     )
 
 

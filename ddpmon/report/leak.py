@@ -47,5 +47,5 @@ def leak_of(findings: Sequence[Finding], rank: int) -> Leak | None:
             if len(numbers) < len(told) or rank != finding.ranks[0]:
                 return Leak(key)
             occupied, bytes_s, left_s = numbers[0], numbers[1] / float(evidence.get(over, 1.0)), numbers[2]
-            return Leak(key, occupied + bytes_s * left_s, left_s)
+            return Leak(key, occupied + bytes_s * left_s if occupied else None, left_s)
     return None

@@ -86,8 +86,8 @@ def kill_of(snapshot: Snapshot) -> Finding | None:
 def in_past(finding: Finding, when: When) -> Finding:
     """The finding as it was then, with its advice for later.
 
-    Its sentence stays in the present tense, behind a word on when that was; a sentence that tells its own moment needs
-    none.
+    The sentence of one that lasted until then stays in the present tense, behind a word on when that was; a sentence
+    that tells its own moment needs none.
     """
     advice = _with_lead(_lead(finding, when), finding.advice)
     if finding.tells_moment or finding.cleared_at_step is not None:

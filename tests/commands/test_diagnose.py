@@ -49,7 +49,7 @@ def test_a_person_reads_the_verdict_first(table: str) -> None:
 def test_what_was_over_is_told_with_its_end() -> None:
     done = diagnose("-", stdin=text_of(OVER))
     _, verdict, *more = done.stdout.splitlines()
-    assert verdict.startswith("critical, over by step 1")
+    assert verdict.startswith("critical, over: ")
     assert ": rank 2 was late by " in verdict
     assert "in backward (from step 60 to 1" in verdict
     assert more == [], "there is nothing left to do about it"

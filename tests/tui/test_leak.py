@@ -32,15 +32,18 @@ SHORT = Finding(
 )
 
 
-def leaking(finding: Finding, first: float, last: float) -> Snapshot:
-    """A run whose rank 5 is read in detail: its memory has grown from `first` to `last` GiB, that of others has not."""
+def leaking(finding: Finding, first: float, last: float, others: float | None = None) -> Snapshot:
+    """A run whose rank 5 is read in detail: its memory has grown from `first` to `last` GiB.
+
+    That of the others is `others` GiB, `first` if that is None.
+    """
     made = snapshot(Made(ranks=8, gpu=True, focus=5, findings=(finding,)))
     assert made.detail is not None
     assert made.ranks is not None
     key = "gpu_allocated" if finding is GPU_LEAK else "rss_bytes"
     course = made.detail.courses[key]
     own = np.linspace(first, last, len(course.step)) * GIB
-    grown = Course(course.step, own, np.full_like(course.others, first * GIB))
+    grown = Course(course.step, own, np.full_like(course.others, (first if others is None else others) * GIB))
     now = np.where(np.arange(8) == 5, last, first) * GIB
     return replace(
         made,
@@ -89,6 +92,18 @@ def test_the_limit_is_a_line_once_the_course_still_rises_by_an_eighth_below_it(l
         drawn = [line for line in lines[1:] if rule in line]
         assert len(drawn) == has_limit
         assert all(line.lstrip().startswith("80") for line in drawn)
+
+
+def test_the_limit_stays_beyond_the_axis_of_a_course_that_is_flat_however_far_the_others_are() -> None:
+    """The band of the others counted as if the course itself rose by that much."""
+    lines = text_of(lateness_plot(ViewState(leaking(GPU_LEAK, 45.0, 45.1, others=10.0), LOOKS["colour"]), 5, 90, 16))
+    assert not any(LOOKS["colour"].glyphs.rule * 40 in line for line in lines[1:])
+
+
+def test_a_memory_of_a_thousand_gib_is_told_whole_beside_its_limit() -> None:
+    """`1,024, others 1,000` became `1 of 80.0,024, others 1,000`."""
+    detail = "\n".join(text_of(detail_lines(ViewState(leaking(GPU_LEAK, 1000.0, 1024.0), LOOKS["colour"]), 5, 160, 50)))
+    assert " 1,024 of 80.0, others 1,000 " in detail
 
 
 def test_the_overview_reads_the_course_of_a_rank_that_leaks_and_of_no_other() -> None:

@@ -252,7 +252,7 @@ def leak_curve(picture: ViewState, rank: int) -> Curve | None:
 
 def _with_limit(ways: Sequence[str], limit: str) -> tuple[str, ...]:
     """`45.9 of 80.0, others 44.0` of `45.9, others 44.0`."""
-    return tuple(f"{own} of {limit}{comma}{rest}" for own, comma, rest in (way.partition(",") for way in ways))
+    return tuple(f"{own} of {limit}{comma}{rest}" for own, comma, rest in (way.partition(", ") for way in ways))
 
 
 def _figures(

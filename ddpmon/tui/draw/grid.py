@@ -133,7 +133,9 @@ def quantise(heat: Heat, columns: int, bands: Bands, named: Ints | None = None) 
     if named is not None and bands.folded:
         _leave_open(percent, heat.values[:, int(at[0]) :], bands, named)
     starts, cells = np.unique(at - at[0], return_inverse=True)
-    rare = _rare(percent, starts) if stride > FEW else np.zeros((len(percent), len(starts)), np.bool_)
+    rare = (
+        _rare(percent, starts) if stride > FEW and not bands.folded else np.zeros((len(percent), len(starts)), np.bool_)
+    )
     percent = np.fmax.reduceat(percent, starts, axis=1) if stride > 1 else percent[:, starts]
     levels = levels_of(percent)[:, cells]
     return Grid(levels, at, stride, least, heat.step[at], int(heat.step[-1]), rare[:, cells])

@@ -237,22 +237,28 @@ def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
 
     What is rare is thinner, where colours tell the levels.
     """
-    row = grid.levels[band] + RARE * grid.rare[band]
-    below = _whole(row, "█", look)
-    return [_whole(row, look.glyphs.block, look, says=True), *([below] * (lines_of[band] - 1))]
+    row, many = grid.levels[band] + RARE * grid.rare[band], lines_of[band]
+    first = _whole(row, look.glyphs.block, look, says=True, rare=look.glyphs.rare if many == 1 else " ")
+    return [
+        first,
+        *(_whole(row, "█", look, rare=look.glyphs.rare if line == many else " ") for line in range(2, many + 1)),
+    ]
 
 
-def _whole(row: NDArray[np.int64], block: str, look: Look, *, says: bool = False) -> Line:
-    """One band in one line; where nothing is known blanks, or the words if it `says` so and they have room."""
+def _whole(row: NDArray[np.int64], block: str, look: Look, *, says: bool = False, rare: str = "") -> Line:
+    """One band in one line; where nothing is known blanks, or the words if it `says` so and they have room.
+
+    What is rare is `rare` instead of `block`, where colours tell the levels.
+    """
     line: Line = []
     runs = _runs(row)
     for place, (code, length) in enumerate(runs):
-        rare, level = divmod(code, RARE)
+        is_rare, level = divmod(code, RARE)
         if level == MISSING:
             before, after = int(place > 0), int(place < len(runs) - 1)
             line += _unknown(length, before, after, look) if says else [Segment(" " * length, look.faint)]
         elif look.smooth:
-            line.append(Segment((look.glyphs.rare if rare else block) * length, ink(look.ramp[level])))
+            line.append(Segment((rare if is_rare else block) * length, ink(look.ramp[level])))
         else:
             line.append(Segment(look.glyphs.levels[level] * length, ink(look.ramp[level])))
     return line

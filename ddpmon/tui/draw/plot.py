@@ -213,7 +213,8 @@ def scale_of(curve: Curve, rows: int) -> Scale | None:
         low = min(low, curve.floor)
     if curve.ceiling is not None:
         high = max(high, curve.ceiling)
-    if curve.limit is not None and curve.limit - low <= RISES_LEAST * float(np.ptp(values)):
+    own = _measured(curve)[np.isfinite(_measured(curve))]
+    if curve.limit is not None and own.size and curve.limit - float(own.min()) <= RISES_LEAST * float(np.ptp(own)):
         high = max(high, curve.limit)
     least = max(abs(high), abs(low)) * 0.1 or 1.0
     if high - low < least:

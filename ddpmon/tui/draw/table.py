@@ -40,6 +40,7 @@ from ddpmon.tui.view_state import ViewState
 GONE = ("lost", "failed")
 HEAD = 2  # title and column headings
 MARKED = "+"  # before a rank that the reader has marked, to compare it
+RARE_MOST = 16  # ranks of a finding whose late steps count for the scale of the bars although they are out of sight
 SORT_NAMES = {"worst": "worst first, the rest by rank"}
 
 
@@ -143,7 +144,7 @@ class _Page:
         self.states = _states(look)
         self.excesses: dict[str, Floats] = {}
         self.snapshot = snapshot
-        self.rare = {rank: rare for rank, finding in self.marked.items() if (rare := self._rare(rank, finding))}
+        self.rare = self._rare_excesses()
         self.scale = self._scale()
         self.phases = np.stack([getattr(self.ranks, f"{name}_ms")[rows] for name in PHASES], axis=1)
 
@@ -272,6 +273,13 @@ class _Page:
             phases = [0.0, 0.0, 0.0, 0.0, work]
         excess, rare = self._excess(rank, finding), self.rare.get(rank, ())
         return bar(phases, float(ranks.wait_ms[rank]), self.scale, width, self.look, excess, rare)
+
+    def _rare_excesses(self) -> dict[int, tuple[float, ...]]:
+        """Rank -> what `_rare` says of those in sight and of the first that findings name: these may be thousands."""
+        rhythmic = [each for each in firing(self.snapshot.findings) if now_and_then(each) is not None]
+        asked = {*self.place, *(rank for each in rhythmic for rank in each.ranks[:RARE_MOST])} if rhythmic else set()
+        named = ((rank, self.marked[rank]) for rank in sorted(asked) if rank in self.marked)
+        return {rank: rare for rank, each in named if (rare := self._rare(rank, each))}
 
     def _rare(self, rank: int, finding: Finding) -> tuple[float, ...]:
         """What the late steps of a rank that is late now and then add to each phase on average, ms; empty for none."""

@@ -270,19 +270,19 @@ class ViewScreen(BaseScreen):
             return too_small_lines(self.picture, width, height)
         lines = [header_line(self.picture, width)]
         lines += [notice_line(self.picture, width)] if notice(self.picture) else []
-        lines += [headline_line(self.picture, self.headline, width)] if self.headline else []
+        worst = self.headline
+        lines += [] if worst is None else [headline_line(self.picture, worst, width)]
         return lines[:height]  # which is that of an earlier picture, without a notice or a headline
 
     @property
     def headline(self) -> Finding | None:
         """The headline of the overview, where this view does not tell it itself."""
         worst = headline(self.picture.below_notice)
-        return None if worst in self.told else worst
+        return None if worst is None or self.tells(worst) else worst
 
-    @property
-    def told(self) -> Sequence[Finding]:
-        """The findings that the view tells itself."""
-        return ()
+    def tells(self, finding: Finding) -> bool:  # noqa: ARG002 (of views that do)
+        """Whether the view tells the finding itself."""
+        return False
 
     def on_click(self, event: events.Click) -> None:
         """A click on the headline opens it in the list of findings."""

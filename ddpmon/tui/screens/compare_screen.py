@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -52,10 +51,9 @@ class CompareScreen(ViewScreen):
             (each for each in firing(self.picture.snapshot.findings) if set(self.ranks) & set(each.ranks)), None
         )
 
-    @property
-    def told(self) -> Sequence[Finding]:
-        """Those that name one of the ranks: they stand below the figures."""
-        return loud_findings(self.ranks, firing(self.picture.snapshot.findings))
+    def tells(self, finding: Finding) -> bool:
+        """Whether it names one of the ranks: then it stands below the figures."""
+        return finding in loud_findings(self.ranks, firing(self.picture.snapshot.findings))
 
     @property
     def subject(self) -> str:

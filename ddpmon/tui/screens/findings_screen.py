@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -73,10 +72,9 @@ class FindingsScreen(ViewScreen):
         """The finding under the cursor."""
         return self.listing.finding
 
-    @property
-    def told(self) -> Sequence[Finding]:
-        """Those in the list, which the filter fits."""
-        return self.picture.found
+    def tells(self, finding: Finding) -> bool:
+        """Whether it is in the list, because the filter fits it."""
+        return finding in self.picture.found
 
     @property
     def detailed_rank(self) -> int | None:

@@ -53,11 +53,9 @@ class HostReading(ViewScreen):
         about = [] if host is None else about_host(self.picture.snapshot.findings, host)
         return super().finding_here or next(iter(about), None)
 
-    @property
-    def told(self) -> Sequence[Finding]:
-        """Those about one of the hosts that are shown."""
-        findings = self.picture.snapshot.findings
-        return [finding for node in self.shown_hosts for finding in about_host(findings, node)]
+    def tells(self, finding: Finding) -> bool:
+        """Whether it is about one of the hosts that are shown."""
+        return any(about_host([finding], node) for node in self.shown_hosts)
 
     @property
     def shown_hosts(self) -> Sequence[NodeView]:
@@ -165,6 +163,10 @@ class HostsScreen(HostReading):
     def shown_hosts(self) -> Sequence[NodeView]:
         """All hosts: the table says of each what is found."""
         return self.picture.snapshot.nodes
+
+    def tells(self, finding: Finding) -> bool:
+        """Whether it is about one of the hosts that the filter leaves."""
+        return finding in self.picture.found and super().tells(finding)
 
     @property
     def only(self) -> int:

@@ -63,12 +63,11 @@ class RankScreen(ViewScreen):
         plotted = self._plotted
         return detail_lines(self.picture, self.rank, width, height, plotted.metric, plot_alone=plotted.alone)
 
-    @property
-    def told(self) -> Sequence[Finding]:
-        """Those about the rank, whose sentences stand above its plots."""
+    def tells(self, finding: Finding) -> bool:
+        """Whether it is about the rank: its sentence stands above the plots."""
         ranks = self.picture.snapshot.ranks
         host = ranks.host[self.rank] if ranks is not None and self.rank < len(ranks) else None
-        return naming(self.picture.snapshot.findings, self.rank, host)
+        return bool(naming([finding], self.rank, host))
 
     @property
     def detailed_rank(self) -> int | None:

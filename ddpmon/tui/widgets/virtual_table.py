@@ -141,7 +141,7 @@ class VirtualTable(Canvas, can_focus=True):
         return self.drawn(self.picture, replace(self.view, focused=self.has_focus), width, height)
 
     def rearrange(self, *, sort: str | None = None, reverse: bool | None = None) -> None:
-        """Sort differently; the cursor follows what was chosen, if its row is among the first ones, which are shown."""
+        """Sort differently; the cursor follows what was chosen, whose row stands last if it is not among the first."""
         changes = {"sort": sort, "reverse": reverse}
         self.view = replace(self.view, top=0, cursor=0, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type]
         if self.picture is not None:

@@ -13,6 +13,7 @@ from ddpmon.diagnose.kinds import KINDS
 from ddpmon.format import plural
 from ddpmon.report.finding_rows import costs_word
 from ddpmon.report.peers import (
+    RHYTHM,
     TORCH_MEMORY,
     Comparison,
     Row,
@@ -155,7 +156,7 @@ def _fitting(rows: list[Row], room: int, who: Sequence[int], findings: Sequence[
 def table_size(snapshot: Snapshot, who: Sequence[int], findings: Sequence[Finding]) -> tuple[int, int]:
     """Cells and lines that marked ranks take where there is room for all of them and all their figures."""
     found = compare(snapshot, who)
-    cells = _wanted(snapshot, found, who).cell * len(who) + len(_others_words(found, OTHERS_MOST))
+    cells = _wanted(snapshot, found, who, findings).cell * len(who) + len(_others_words(found, OTHERS_MOST))
     said = loud_findings(who, findings)
     return max(NAME + cells + 1, SAID_LEAST if said else 0), HEADS + len(found.rows) + len(said)
 
@@ -172,9 +173,10 @@ class Widths(NamedTuple):
         return self.value + self.more
 
 
-def _wanted(snapshot: Snapshot, found: Comparison, who: Sequence[int]) -> Widths:
+def _wanted(snapshot: Snapshot, found: Comparison, who: Sequence[int], findings: Sequence[Finding]) -> Widths:
     """What the ranks' names, hosts and figures need; all ranks get the same."""
-    differences = [_difference_from_first(row, place) for row in found.rows for place in range(len(who))]
+    cells = ((row, place, blaming(row, rank, findings)) for row in found.rows for place, rank in enumerate(who))
+    differences = [_difference_within(*cell, MORE) for cell in cells]
     more = MORE if max(map(len, differences), default=0) >= MORE_LEAST else MORE_LEAST
     values = [row.words(value) for row in found.rows for value in row.own if math.isfinite(value)]
     value = GAP + max(len(text) for text in [*(f"rank {rank}" for rank in who), *values]) + SIGN
@@ -183,14 +185,16 @@ def _wanted(snapshot: Snapshot, found: Comparison, who: Sequence[int]) -> Widths
     return Widths(max(value, longest - more), more)
 
 
-def _difference_from_first(row: Row, place: int) -> str:
-    """What stands under `diff`: by how much a rank exceeds the first one; empty where they differ in steps.
+def _difference_within(row: Row, place: int, finding: Finding | None, cells: int) -> str:
+    """What stands under `diff` in so many cells: by how much a rank exceeds the first; empty at other steps.
 
-    Of a rank that is late now and then it is the difference of usual steps; the finding below the figures tells the
-    late ones, which are compared with all others.
+    Of a rank that is late now and then it is that of usual steps, and how often it is late: `±0 1/5`. By how much it is
+    late is told by the finding below the figures, which compares it with all others.
     """
     other = row.own[0] if place and math.isfinite(row.difference_from_first(place)) else math.nan
-    return row.difference_words(row.own[place], other)
+    words = row.difference_words(row.own[place], other)
+    often = f"{words} {now_and_then_words(finding, RHYTHM).partition(' ')[2]}".strip()
+    return often if len(often) < cells else words
 
 
 def _widths(wanted: Widths, ranks: int, room: int) -> Widths:
@@ -228,7 +232,7 @@ def marked_lines(
     """
     found, shown = compare(snapshot, who), who[: max(ranks_fitting(width), 1)]
     name = NAME if NAME + NUMBER + 1 + len(who) * CELL_LEAST <= width else NAME_LEAST
-    widths = _widths(_wanted(snapshot, found, who), len(shown), width - name - NUMBER - 1)
+    widths = _widths(_wanted(snapshot, found, who, findings), len(shown), width - name - NUMBER - 1)
     many = _others_words(found, width - name - 1 - len(shown) * widths.cell)
     heading = [*_rank_names(shown, widths, findings, look), Segment(f"{'others':>{len(many)}}", look.dim)]
     lines = [_heading("compare", heading, name, width, look)]
@@ -293,11 +297,12 @@ def _compared(row: Row, who: Sequence[int], name: int, widths: Widths, look: Loo
 def _one(row: Row, place: int, widths: Widths, look: Look, finding: Finding | None) -> Line:
     """One rank's figure with its sign, and where there is room by how much it exceeds the first one's."""
     style, sign = _tone(row, place, look, finding)
-    room, difference = widths.more, look.clean(_difference_from_first(row, place)) or (look.unknown if place else "")
+    room, is_rare = widths.more, bool(now_and_then_words(finding, 0))
+    difference = look.clean(_difference_within(row, place, finding, room)) or (look.unknown if place else "")
     return [
         Segment(f"{_figure(row, row.own[place], look):>{widths.value - SIGN}}", _own_tone(row, place, look, finding)),
         Segment(f" {sign or ' '}", style),
-        Segment(f"{difference if room else '':>{room}}", look.dim),
+        Segment(f"{difference if room else '':>{room}}", style if is_rare else look.dim),
     ]
 
 

@@ -76,7 +76,7 @@ def test_how_a_run_was_killed_is_the_first_of_its_findings() -> None:
 
 def test_the_overview_marks_the_rank_that_was_killed_and_says_what_to_do() -> None:
     async def act(watched: Watched) -> None:
-        await watched.until_shown(f"‖ {WHY}")
+        await watched.until_shown(f"✕ {WHY}")
         await watched.until_shown("→ read the launcher's output, and the kernel's log (dmesg)")
         row = next(line for line in watched.text().split("\n") if line[3:].split()[:2] == ["0", "node0"])
         assert "✕" in row[:4]
@@ -229,7 +229,7 @@ def test_every_view_the_report_and_the_last_line_say_how_a_run_was_killed(findin
     async def act(watched: Watched) -> None:
         for key in ("1", "2", "3", "4", "5"):
             await watched.press(key)
-            await watched.until_shown(f"‖ {WHY}")
+            await watched.until_shown(f"✕ {WHY}")
 
     watch(Fixed(killed), act, (120, 34))
 

@@ -308,7 +308,7 @@ def test_advice_and_notices_are_cut_behind_a_word() -> None:
     shown = ViewState(made, COLOUR)
     for width in range(72, 80):
         for line in (text_of(verdict_lines(shown, width))[1], text_of([notice_line(shown, width)])[0]):
-            said = line.rstrip().removesuffix(" …").split("→ ")[-1].strip(" ‖")
+            said = line.rstrip().removesuffix(" …").split("→ ")[-1].strip(" ‖✕×")
             assert line.rstrip().endswith(" …")
             assert advice.removeprefix("before the next run, ").startswith(f"{said} ")
 

@@ -140,9 +140,11 @@ def notice_line(picture: ViewState, width: int) -> Line:
     """What stands between the reader and a live picture."""
     look = picture.look
     run = picture.snapshot.run
-    finished = picture.snapshot.link.state == "gone" and run is not None and run.state == "finished"
+    ended = run.state if picture.snapshot.link.state == "gone" and run is not None else ""
+    finished = ended == "finished"
     style = look.text if finished else look.broken if picture.snapshot.link.state == "gone" else look.accent
-    glyph = look.glyphs.finished if finished else look.glyphs.stalled
+    glyphs = look.glyphs
+    glyph = {"finished": glyphs.finished, "killed": glyphs.lost, "failed": glyphs.lost}.get(ended, glyphs.stalled)
     text = clip_clauses(look.clean(notice(picture)), width - 4, look.glyphs.more)
     return fit([Segment(f" {glyph} ", style), Segment(text, style)], width)
 

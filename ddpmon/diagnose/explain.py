@@ -67,12 +67,12 @@ class Lateness(Struct, frozen=True):
         )
 
     def _began_at(self, contention: Contention, began: int | None) -> bool:
-        since, near = self.alert.since_step, max(CAUSE.near_steps, CAUSE.near_ms / max(self.step_ms, 1e-3))
+        since, near = self.alert.since_step, CAUSE.near(self.step_ms)
         if began is None or since is None:
             return since is None or self.alert.since_is_bound or since <= near
         if contention.bound and began == contention.since:
             return self.alert.since_is_bound or since <= began + near
-        return not self.alert.since_is_bound and -near <= began - since <= self._after
+        return not self.alert.since_is_bound and -near <= began - since <= CAUSE.after(self.step_ms)
 
     def precedes(self, contention: Contention) -> bool:
         """Whether the contention may have begun before the lateness; a host is heard once a second.
@@ -85,12 +85,7 @@ class Lateness(Struct, frozen=True):
             return True
         measures = contention.symptom.measures
         capped = isinstance(measures, GpuThrottledMeasures) and measures.reasons == (POWER_CAP,)
-        return began < since if capped else began <= since + self._after
-
-    @property
-    def _after(self) -> float:
-        """By how many steps a reason may be noticed after its effect."""
-        return max(CAUSE.after_steps, CAUSE.after_ms / max(self.step_ms, 1e-3))
+        return began < since if capped else began <= since + CAUSE.after(self.step_ms)
 
     def meets(self, contention: Contention, spread: Sequence[Contention]) -> bool:
         """Whether the contention may be a reason, as far as its kind, ranks, time and size tell.

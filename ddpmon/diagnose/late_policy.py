@@ -323,6 +323,14 @@ class CausePolicy(Struct, frozen=True):
     stopped_pct: float = 2.0
     sampled_ranks: int = 64
 
+    def near(self, step_ms: float) -> float:
+        """How many steps before its effect a reason may begin."""
+        return max(self.near_steps, self.near_ms / max(step_ms, 1e-3))
+
+    def after(self, step_ms: float) -> float:
+        """How many steps after its effect a reason may be noticed."""
+        return max(self.after_steps, self.after_ms / max(step_ms, 1e-3))
+
 
 CAUSE = CausePolicy()
 

@@ -43,6 +43,5 @@ def _began_together(slower: Finding, other: Finding, snapshot: Snapshot) -> bool
         return False
     if (slower.cleared_at_step is None) != (other.cleared_at_step is None):
         return False
-    step_ms = max(snapshot.job.step_ms or 0.0, 1e-3)
-    earliest = since - max(CAUSE.near_steps, CAUSE.near_ms / step_ms)
-    return earliest <= began <= since + max(CAUSE.after_steps, CAUSE.after_ms / step_ms)
+    step_ms = snapshot.job.step_ms or 0.0
+    return -CAUSE.near(step_ms) <= began - since <= CAUSE.after(step_ms)

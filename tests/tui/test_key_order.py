@@ -8,6 +8,7 @@ import pytest
 from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.widgets import Input
 
+from ddpmon.tui.app import CRASHED
 from ddpmon.tui.draw.table import HEAD
 from ddpmon.tui.screens.host_screens import HostsScreen
 from ddpmon.tui.widgets.virtual_table import RankTable
@@ -104,3 +105,14 @@ def test_clicks_that_wait_for_their_turn_while_the_dashboard_closes_are_dropped(
             await asyncio.sleep(0)
 
     watch(Fixed(STRAGGLER), act)
+
+
+def test_a_key_that_comes_after_the_dashboard_has_closed_means_nothing() -> None:
+    """It was looked up on a screen that was gone, and ended the dashboard with a traceback instead of its last line."""
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+
+    app = watch(Fixed(STRAGGLER), act)
+    asyncio.run(app.on_event(Key("enter", "\n")))
+    assert app.return_code != CRASHED

@@ -16,11 +16,7 @@ from ddpmon.diagnose.advice import (
 from ddpmon.diagnose.alert import Alert, Measures
 from ddpmon.format import ms, pct, size
 from ddpmon.report.tense import tense
-from ddpmon.report.wording import (
-    Evidence,
-    Sentence,
-    Words,
-)
+from ddpmon.report.wording import Evidence, Sentence, Words
 
 _WORKERS = {-1: "", 0: " without DataLoader workers"}
 _LOAD_BEHIND = (

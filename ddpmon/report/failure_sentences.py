@@ -19,16 +19,7 @@ from ddpmon.diagnose.failures import (
 from ddpmon.diagnose.lost import LostMeasures
 from ddpmon.format import age
 from ddpmon.report.tense import during, tense
-from ddpmon.report.wording import (
-    Evidence,
-    Sentence,
-    Words,
-    clean,
-    does,
-    format_ranks,
-    on_host,
-    phase_words,
-)
+from ddpmon.report.wording import Evidence, Sentence, Words, clean, does, format_ranks, on_host, phase_words
 from ddpmon.shell_command import Advice, ShellCommand
 
 _LINE = re.compile(r'File "([^"]*)", line (\d+), in (.+)')

@@ -20,13 +20,7 @@ from ddpmon.report import (
 )
 from ddpmon.report.past import asks
 from ddpmon.report.tense import during
-from ddpmon.report.wording import (
-    Evidence,
-    Sentence,
-    Words,
-    brief_line,
-    format_line,
-)
+from ddpmon.report.wording import Evidence, Sentence, Words, brief_line, format_line
 from ddpmon.shell_command import Advice
 from ddpmon.snapshot import Finding
 

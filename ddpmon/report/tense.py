@@ -92,10 +92,10 @@ def during(alert: Alert) -> str:
 
 
 def tense(alert: Alert, verb: str) -> str:
-    """The verb of a sentence on the alert, given in the present: what is over is told in the past."""
+    """The past of `verb`, which is given in the present, if the alert is over; else `verb`."""
     return in_tense(verb, is_over=alert.cleared_at_step is not None)
 
 
 def in_tense(verb: str, *, is_over: bool) -> str:
-    """The verb, given in the present, as it is told of what lasts, or of what is over."""
+    """The past of `verb`, which is given in the present, if the finding is over; else `verb`."""
     return _PAST.get(verb, verb) if is_over else verb

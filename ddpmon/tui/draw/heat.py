@@ -229,13 +229,13 @@ def _gutter(label: str, cells: int, sign: tuple[str, Style], here: bool, look: L
 
 
 NOT_KNOWN = "not known in these steps"
-RARE = MISSING + 1  # stands on top of the level of a cell that is rare
+RARE = MISSING + 1  # is added to the level of a cell of which few steps are late
 
 
 def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
     """One band in one line or several, with a thin gap above it; the first says what is not known.
 
-    What is rare is thinner, where colours tell the levels.
+    A cell of which few steps are late is thinner, where colours tell the levels.
     """
     row, many = grid.levels[band] + RARE * grid.rare[band], lines_of[band]
     first = _whole(row, look.glyphs.block, look, says=True, rare=look.glyphs.rare if many == 1 else " ")
@@ -248,7 +248,7 @@ def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
 def _whole(row: NDArray[np.int64], block: str, look: Look, *, says: bool = False, rare: str = "") -> Line:
     """One band in one line; where nothing is known blanks, or the words if it `says` so and they have room.
 
-    What is rare is `rare` instead of `block`, where colours tell the levels.
+    A cell of which few steps are late has the sign `rare` instead of `block`, where colours tell the levels.
     """
     line: Line = []
     runs = _runs(row)

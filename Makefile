@@ -5,13 +5,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
 FRAMEWORKS := build/frameworks
+# pip would compile every module of every library, which takes most of a minute: Python compiles those that are imported.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test quick matrix frameworks check bench gpu findings pictures picture-set package clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,dev]'
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,dev]'
 	touch $@
 
 demo: setup

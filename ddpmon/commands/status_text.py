@@ -4,52 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ddpmon.commands.console import printable
+from ddpmon.commands.status_ranks import figure, rank_lines
 from ddpmon.diagnose.pending import Pending
-from ddpmon.format import age, clock, local_time, loss_brief, loss_words, plural
+from ddpmon.format import age, clock, local_time, loss_words, plural
 from ddpmon.report.host_summary import summarise_host
 from ddpmon.report.job_progress import progress_words, throughput_unit
 from ddpmon.report.past import kill_of
-from ddpmon.report.peers import ShownLateness
 from ddpmon.report.trace import collectives, fewer, frame_text, last_lines, main_stack
 from ddpmon.report.verdicts import (
     calm_sentence,
-    compared_ranks,
     figures_now,
     firing,
     headline,
-    is_standing_still,
-    marked_ranks,
-    median_of,
 )
 from ddpmon.report.wording import format_ranks
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Coverage, Finding, JobView, Ranks, ReplayView, RunView, Snapshot, is_over
 
-MAX_ROWS, LEAST_ROWS = 16, 3
-QUIET = ("running", "finished", "unknown")  # states in which a rank is shown only for its figures
 MAX_HOSTS = 8
 MAX_PENDING = 3
 STACK_ROWS, TRACE_ROWS = 12, 8
-HOST_WIDTH = 16
-COLUMNS = (  # heading, column of Ranks, digits after the point; None where the figure has a form of its own
-    ("loss", "loss", None),
-    ("step ms", "step_ms", 1),
-    ("work", "work_ms", 1),
-    ("wait", "wait_ms", 1),
-    ("late", "lateness_ms", None),
-    ("input", "input_ms", 1),
-    ("forward", "forward_ms", 1),
-    ("backward", "backward_ms", 1),
-    ("optim", "optimizer_ms", 1),
-    ("other", "other_ms", 1),
-    ("cpu %", "cpu_pct", 0),
-)
 
 
 def status_lines(snapshot: Snapshot, *, all_ranks: bool = False) -> Iterator[str]:
@@ -70,9 +46,7 @@ def status_lines(snapshot: Snapshot, *, all_ranks: bool = False) -> Iterator[str
     yield _more_figures(figures_now(snapshot))
     if snapshot.ranks is not None:
         yield ""
-        if is_standing_still(snapshot):
-            yield "No step finishes. The times in the table are medians of the last 20 finished steps."
-        yield from _table(snapshot, snapshot.ranks, all_ranks=all_ranks)
+        yield from rank_lines(snapshot, snapshot.ranks, all_ranks=all_ranks)
         yield ""
     yield f"{_coverage(snapshot.coverage)}   {_monitor(snapshot.job)}"
     yield from _hosts(snapshot)
@@ -95,11 +69,11 @@ def verdict(snapshot: Snapshot) -> str:
 def figures_line(snapshot: Snapshot) -> str:
     """Where the run is and how fast, in one line."""
     job, step = figures_now(snapshot), snapshot.run.step if snapshot.run else None
-    throughput = f"{_figure(job.throughput, 1)} {printable(throughput_unit(job))}"
+    throughput = f"{figure(job.throughput, 1)} {printable(throughput_unit(job))}"
     last = age(snapshot.run.step_age_s if snapshot.run else None, "-")
     return (
         f"step {'-' if step is None else f'{step:,}'}   last step {last} ago   "
-        f"{_figure(job.step_ms, 1)} ms/step   {throughput}   "
+        f"{figure(job.step_ms, 1)} ms/step   {throughput}   "
         f"loss {loss_words(job.loss, '-')}"
     )
 
@@ -163,9 +137,9 @@ def _trace(finding: Finding, ranks: Ranks) -> Iterator[str]:
 def _more_figures(job: JobView) -> str:
     efficiency = None if job.sync_efficiency is None else 100 * job.sync_efficiency
     return (
-        f"busy {_figure(efficiency, 0)} %   waiting {_figure(job.lost_to_waiting_pct, 0)} %   "
-        f"all-reduce {_figure(job.allreduce_ms, 1)} ms   exposed {_figure(job.exposed_ms, 1)} ms   "
-        f"bus bandwidth {_figure(job.busbw_gb_s, 2)} GB/s"
+        f"busy {figure(efficiency, 0)} %   waiting {figure(job.lost_to_waiting_pct, 0)} %   "
+        f"all-reduce {figure(job.allreduce_ms, 1)} ms   exposed {figure(job.exposed_ms, 1)} ms   "
+        f"bus bandwidth {figure(job.busbw_gb_s, 2)} GB/s"
     )
 
 
@@ -173,11 +147,11 @@ def _coverage(coverage: Coverage | None) -> str:
     if coverage is None:
         return "no rank has reported"
     told = f"{coverage.reporting:,}/{plural(coverage.expected, 'rank')} reporting"
-    return f"{told}, oldest {_figure(coverage.oldest_age_s, 1)} s"
+    return f"{told}, oldest {figure(coverage.oldest_age_s, 1)} s"
 
 
 def _monitor(job: JobView) -> str:
-    return f"probe {_figure(job.monitor_us, 0)} µs/step, {plural(job.dropped, 'record')} dropped"
+    return f"probe {figure(job.monitor_us, 0)} µs/step, {plural(job.dropped, 'record')} dropped"
 
 
 def _hosts(snapshot: Snapshot) -> Iterator[str]:
@@ -188,64 +162,3 @@ def _hosts(snapshot: Snapshot) -> Iterator[str]:
         yield printable(f"{host or '-'}: {'; '.join(words)}")
     if len(loud) > MAX_HOSTS:
         yield f"and {plural(len(loud) - MAX_HOSTS, 'more host')}"
-
-
-def _table(snapshot: Snapshot, ranks: Ranks, *, all_ranks: bool) -> Iterator[str]:
-    """The ranks that findings name or that do not run, then the latest ones, and how alike the others are."""
-    order, named, late = _worst_first(ranks), marked_ranks(snapshot.findings), ShownLateness(snapshot)
-    matter = [rank for rank in order if rank in named or ranks.state[rank] not in QUIET]
-    order = list(dict.fromkeys([*matter, *order]))
-    most = min(max(len(matter), LEAST_ROWS), MAX_ROWS)
-    shown = (
-        order if all_ranks or len(order) <= most + 1 else order[:most]
-    )  # a line for one rank tells more than a count
-    rows = [["rank", "host", "state", "step", *(heading for heading, _, _ in COLUMNS)]]
-    rows += [_row(ranks, rank, late.words([rank], "-")) for rank in shown]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    yield from (_aligned(row, widths) for row in rows)
-    if len(order) > len(shown):
-        yield f"and {_others(ranks, order[len(shown) :])}"
-
-
-def _others(ranks: Ranks, left: list[int]) -> str:
-    """How many other ranks there are, and how far the work of those that are compared lies from their median."""
-    more, known = plural(len(left), "more rank"), _with_work(ranks)
-    if not known.any():
-        return more
-    alike, alone = known[left].sum(), len(left) - known[left].sum()
-    if not alike:
-        return f"{more}, which cannot be compared"
-    spread = np.abs(ranks.work_ms / median_of(ranks.work_ms[known]) - 1)[left][known[left]]
-    within = f"within {max(math.ceil(100 * float(spread.max())), 1)} % of the median work"
-    return f"{more}: {alike:,} {within}; {alone:,} cannot be compared" if alone else f"{more}, {within}"
-
-
-def _with_work(ranks: Ranks) -> NDArray[np.bool_]:
-    """[world] whether a rank's work is compared; while no step finishes, whether that of its last steps is known."""
-    compared = compared_ranks(ranks)
-    return compared if compared.any() else np.isfinite(ranks.work_ms)
-
-
-def _worst_first(ranks: Ranks) -> list[int]:
-    lateness = ranks.lateness_ms.tolist()
-    return sorted(range(len(ranks)), key=lambda rank: (math.isnan(lateness[rank]), -lateness[rank], rank))
-
-
-def _row(ranks: Ranks, rank: int, late: str) -> list[str]:
-    step = int(ranks.step[rank])
-    own = {"lateness_ms": late, "loss": loss_brief(float(ranks.loss[rank]), "-")}
-    figures = [
-        own[column] if digits is None else _figure(ranks.column(column)[rank], digits) for _, column, digits in COLUMNS
-    ]
-    host = printable(ranks.host[rank])[:HOST_WIDTH] or "-"
-    return [str(rank), host, printable(ranks.state[rank]), "-" if step < 0 else f"{step:,}", *figures]
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    left = (1, 2)  # host and state
-    cells = [row[at].ljust(width) if at in left else row[at].rjust(width) for at, width in enumerate(widths)]
-    return "  ".join(cells).rstrip()
-
-
-def _figure(value: Any, digits: int) -> str:
-    return "-" if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"

@@ -14,8 +14,10 @@ from ddpmon.diagnose.pending import Pending
 from ddpmon.machine import Disk, GpuProcess, HostFigures, Process
 from ddpmon.parts import Failure, Flight, Stack, StackFrame, Stall
 from ddpmon.shell_command import advice_text
-from ddpmon.snapshot import Coverage, NodeView
+from ddpmon.snapshot import Coverage, NodeView, Snapshot
 from tests.commands.command_snapshots import FAILURE, GPU, STALL, STRAGGLER, floats, snapshot, two_ranks, unknown_ranks
+
+OLD_FIGURES = "No step finishes. The times in the table are medians of the last 20 finished steps."
 
 
 def lines(**changes: Any) -> list[str]:
@@ -172,8 +174,44 @@ def test_while_no_step_finishes_the_last_figures_are_not_told_as_those_of_now() 
     counted = dataclasses.replace(snapshot().job, job_step=300, job_total=1200, eta_s=14.0)
     assert "job step 300 of 1,200 (25 %)" in lines(findings=(hang,), job=counted), "no time left is promised"
     assert "busy - %   waiting - %   all-reduce - ms   exposed - ms   bus bandwidth - GB/s" in printed
-    assert "No step finishes. The times in the table are medians of the last 20 finished steps." in printed
+    assert OLD_FIGURES in printed
     assert not any("No step finishes" in line for line in lines())
+
+
+def test_of_a_run_that_hangs_it_is_said_who_is_where_and_the_figures_only_if_all_ranks_are_asked() -> None:
+    printed, whole = list(status_lines(hanging())), list(status_lines(hanging(), all_ranks=True))
+    start = printed.index("") + 1
+    assert [" ".join(line.split()) for line in printed[start : printed.index("", start)]] == [
+        "ranks number where for collective at",
+        "17 1 input 14 s - /gpt/data.py:7 in read",
+        "0-16, 18-63 63 all-reduce 14 s gloo:all_reduce #41 /gpt/train.py:60 in main: loss.backward()",
+    ]
+    assert set(printed) < set(whole)
+    figures = whole[whole.index(OLD_FIGURES) :]
+    assert [line.split()[0] for line in figures[2:5]] == ["17", "0", "1"], "the rank that is named comes first"
+
+
+def test_while_no_step_finishes_the_ranks_that_only_wait_do_not_hide_the_one_that_is_named() -> None:
+    printed = list(status_lines(dataclasses.replace(hanging(), ranks=unknown_ranks(64, state=("stalled",) * 64))))
+    headings = next(place for place, line in enumerate(printed) if line.startswith("rank  host"))
+    assert [line.split()[0] for line in printed[headings + 1 : headings + 5]] == ["17", "0", "1", "and"]
+
+
+def hanging() -> Snapshot:
+    """Of 64 ranks one is stuck in its input, and the others wait for it in the all-reduce."""
+    stuck = Stall(14.2, STALL.stacks, [Flight("0", 40, 40, "gloo:all_reduce")])
+    in_backward = StackFrame("/gpt/train.py", 60, "main", "loss.backward()")
+    waits = Stall(13.1, [Stack("MainThread", [in_backward])], STALL.flights)
+    ranks = unknown_ranks(
+        64,
+        state=("stalled",) * 64,
+        phase=tuple("input" if rank == 17 else "exposed" for rank in range(64)),
+        stall=tuple(stuck if rank == 17 else waits for rank in range(64)),
+    )
+    hang = dataclasses.replace(STRAGGLER, kind="hang", severity="critical", ranks=(17,))
+    shown = snapshot(findings=(hang,), ranks=ranks)
+    assert shown.run is not None
+    return dataclasses.replace(shown, run=dataclasses.replace(shown.run, state="stalled"))
 
 
 def test_a_failure_is_followed_by_the_end_of_its_traceback() -> None:

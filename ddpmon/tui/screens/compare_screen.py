@@ -102,4 +102,4 @@ class CompareScreen(ViewScreen):
     def keys(self) -> Keys:
         """Back; how to mark others."""
         scroll = (("j k", "scroll"),) if self._scrolls else ()
-        return (("esc", "back"), *scroll, ("1-5", "views"), *self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
+        return (*self.back_keys, *scroll, ("1-5", "views"), *self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))

@@ -130,4 +130,4 @@ class TimelineScreen(ViewScreen):
         zoom, hides_some = ("z Z", "zoom"), self._has_buckets and self._hides_some
         buckets = (("v", "ranks" if self._shows_buckets else "buckets"),) if hides_some else ()
         rank = (("enter", "rank"),) if self.table.display else ()
-        return (("esc", "back"), *past, *rank, *buckets, ("?", "help"), zoom, ("q", "quit"))
+        return (*self.back_keys, *past, *rank, *buckets, ("?", "help"), zoom, ("q", "quit"))

@@ -241,22 +241,22 @@ class Overview(BaseScreen):
         back = (("esc", "all panels"), *self.drop_keys) if self._alone else drop
         replay = self.picture.snapshot.replay
         if replay is not None:
-            views = (("enter", "detail"), ("1-5", "views"), ("z Z", "zoom"))
+            views = (("enter", "rank"), ("1-5", "views"), ("z Z", "zoom"))
             return (*back, *_replay_keys(replay), *views, ("q", "quit"))
         goes_on, is_frozen = not self.picture.is_complete, self.picture.paused_s is not None
         pause = (("space", "go on" if is_frozen else "freeze"),) if goes_on or is_frozen else ()
         rate = (("+ -", "rate"),) if goes_on else ()
-        heat, metric = ((("tab", "heat-map"),), (("v", "metric"),)) if self.query_one(HeatMap).can_focus else ((), ())
-        return (  # the most used first: as many as fit, in 160 columns up to the comparison
-            *back, ("enter", "detail"), *self._views(), ("/", "filter"), ("?", "help"), (", .", "sort"), ("y", "copy"),
-            *heat, ("f", "panel"), ("w ctrl+s", "write"), ("z Z", "zoom"), ("m c", "compare"), *pause, *metric,
+        heat = (("tab v", "map"),) if self.query_one(HeatMap).can_focus else ()
+        return (  # the most used first: as many as fit, in 160 columns up to the pause
+            *back, ("enter", "rank"), *self._views(), ("/", "filter"), ("?", "help"), (", .", "sort"), ("y", "copy"),
+            *heat, ("f", "full"), ("w", "save"), ("z Z", "zoom"), ("m c", "compare"), *pause, ("ctrl+s", "save view"),
             ("r", "reverse"), *rate, ("ctrl+p", "all commands"), ("q", "quit"),
         )  # fmt: skip
 
     def _heat_keys(self) -> Keys:
         """What can be done with the rank under the cursor of the heat-map, and the ways out."""
         ranks = self.query_one(HeatMap).ranks
-        opened = "detail" if ranks is None or len(ranks) == 1 else "these ranks"
+        opened = "rank" if ranks is None or len(ranks) == 1 else "these ranks"
         return (
             ("arrows", "cell"), ("enter", opened), ("3", "host"), ("m", "mark"), ("y", "copy"), ("v", "metric"),
             ("tab", "table"), ("esc", "all panels" if self._alone else "table"), *self.drop_keys,

@@ -35,6 +35,7 @@ FILTER = (
     ),
     ("rank=3-7", "ranks: also just 3, 3-7, 8-, or 3 7 12"),
     ("host=node1", "a word: = and != with * for anything, ~ and !~ with a regular expression: host~^n[0-3]$"),
+    ("phase=all-reduce", "the phase in which a rank is now, as the screen says it; also state=lost, finding=straggler"),
     ("straggler", "without a field: part of a host, or the beginning of a state (lost) or of a kind of finding"),
     ("and or not ( )", "late>10 host=n3 not lost: all of it;  a or b: one of both;  a comma is or: host=n1,n2"),
 )

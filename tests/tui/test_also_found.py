@@ -27,7 +27,7 @@ def picture_of(notes: tuple[Finding, ...], wanted: str = "") -> ViewState:
 @pytest.mark.parametrize(
     ("notes", "more", "left_out"),
     [
-        (NOTES, "2 more [5]", "1 over, 0 shown [5]"),
+        (NOTES, "2 more [5]", "1 over, not shown [5]"),
         ((*NOTES[:2], NOTES[0]), "3 more [5]", "2 of 3 shown [5]"),
         ((*NOTES[:2], *NOTES), "4 more [5]", "2 of 4 shown, 1 over [5]"),
         ((NOTES[0], NOTES[2], NOTES[2]), "1 more [5]", "2 over, 1 shown [5]"),

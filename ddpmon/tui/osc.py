@@ -13,7 +13,11 @@ from collections.abc import Mapping
 _ESC, _BEL, _ST = "\x1b", "\a", "\x1b\\"
 BACKGROUND_QUERY = f"{_ESC}]11;?{_ST}"
 _ANSWER = re.compile(r"\x1b\]11;([^\x07\x1b]*)(?:\x07|\x1b\\)")
-_BEGUN = re.compile(r"\x1b(?:\](?:1(?:1(?:;[^\x07\x1b]{0,64}\x1b?)?)?)?)?\Z")
+# What a terminal answers to somebody's question about itself, such as `ESC [ ? 6 2 ; c`. No key begins like that. The
+# answer about a mode, which Textual asks for and understands, has a `$`.
+_REPORT = re.compile(r"\x1b\[[?>=][\d;:]{0,64}[A-Za-z]")
+_BEGUN = re.compile(r"\x1b(?:\](?:1(?:1(?:;[^\x07\x1b]{0,64}\x1b?)?)?)?|\[(?:[?>=][\d;:]{0,64})?)?\Z")
+_MAY_BE_KEYS = (_ESC, f"{_ESC}[")  # the beginnings of an answer that may be all: Esc, and `[` with Alt
 _RGB = re.compile(r"rgba?:([0-9a-f]{1,4})/([0-9a-f]{1,4})/([0-9a-f]{1,4})", re.IGNORECASE)
 _TEXT_LONGEST = 200
 
@@ -62,7 +66,10 @@ def is_dark(answer: str) -> bool | None:
 
 
 class Answers:
-    """Takes the answers to `BACKGROUND_QUERY` out of what the terminal sends; the rest are keys and mouse.
+    """Takes the answers to `BACKGROUND_QUERY` out of what the terminal sends, and what it tells of itself unasked.
+
+    The rest are keys and mouse. Textual takes an answer that it does not know for its letters: `[` would go back in
+    time, and `?` open the help.
 
     Attributes:
         background: the last answer, None before the first.
@@ -80,14 +87,14 @@ class Answers:
         text, self._held = self._held + text, ""
         for match in _ANSWER.finditer(text):
             self.background = match[1]
-        text = _ANSWER.sub("", text)
+        text = _REPORT.sub("", _ANSWER.sub("", text))
         begun = _BEGUN.search(text)
         if begun is not None and (expected or len(begun[0]) > 1):
             text, self._held = text[: begun.start()], begun[0]
         return text
 
     def release(self) -> str:
-        """The Esc that was held back, if that was all: nothing has followed it, so it is the key."""
-        held = self._held if len(self._held) == 1 else ""
+        """What was held back, if that may be all: nothing has followed it, so it is the key."""
+        held = self._held if self._held in _MAY_BE_KEYS else ""
         self._held = self._held[len(held) :]
         return held

@@ -27,7 +27,7 @@ def picture_of(notes: tuple[Finding, ...], wanted: str = "") -> ViewState:
 @pytest.mark.parametrize(
     ("notes", "more", "left_out"),
     [
-        (NOTES, "2 more [5]", "1 over, 0 shown [5]"),
+        (NOTES, "2 more [5]", "1 over, not shown [5]"),
         ((*NOTES[:2], NOTES[0]), "3 more [5]", "2 of 3 shown [5]"),
         ((*NOTES[:2], *NOTES), "4 more [5]", "2 of 4 shown, 1 over [5]"),
         ((NOTES[0], NOTES[2], NOTES[2]), "1 more [5]", "2 over, 1 shown [5]"),
@@ -77,7 +77,7 @@ def test_a_list_of_which_the_filter_fits_nothing_says_so(wanted: str, heading: s
     made = picture_of(NOTES, wanted)
     title, line = text_of(finding_lines(made, 80, 1 + also_found_height(made)))
     assert heading in title
-    assert line.strip() == f"no {what} matches; esc in the overview clears the filter"
+    assert line.strip() == f"no {what} matches; esc in the overview drops the filter"
     assert finding_at(made, 80, 2, 1) is None
 
 

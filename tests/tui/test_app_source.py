@@ -22,7 +22,7 @@ def test_it_waits_for_a_run_and_shows_it_when_it_comes() -> None:
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("no run on this host yet")
-        assert "enter detail" not in watched.text()
+        assert "enter rank" not in watched.text()
         source.shown = STRAGGLER
         await watched.until_shown("late +41 ms")
         assert "waiting for a run" not in watched.text()

@@ -35,6 +35,7 @@ def check(watched: Watched, where: str) -> None:
 
 async def check_help(watched: Watched, where: str) -> None:
     """The whole help of the view that is open."""
+    watched.app.clear_notifications()  # a message would cover the line that counts those below
     await watched.press("question_mark")
     await watched.until_shown("Keys: ")
     while "more lines below" in watched.text():

@@ -9,6 +9,7 @@ import pytest
 
 from ddpmon.snapshot import BucketView, Snapshot
 from ddpmon.tui.draw.timeline_view import bucket_lines
+from ddpmon.tui.widgets.virtual_table import RankTable
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
 from tests.tui.test_views import SHOWN, timed
@@ -102,3 +103,30 @@ def test_the_key_of_the_buckets_is_offered_where_it_does_something(size: tuple[i
         )
 
     watch(Fixed(timed(SHOWN, buckets=True)), act, size)
+
+
+@pytest.mark.parametrize("size", [(40, 12), (60, 20), (80, 24), (160, 50)])
+def test_without_bucket_detail_the_ranks_stay_and_the_key_of_the_buckets_says_why(size: tuple[int, int]) -> None:
+    """A panel that said only that there are no buckets took the place of the ranks."""
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("2")
+        await watched.until_shown("─ ranks")
+        await watched.press("v")
+        await watched.until_shown("bucket detail is off")
+        assert watched.app.screen.query_one(RankTable).display
+        assert "─ buckets" not in watched.text()
+
+    watch(Fixed(timed(SHOWN)), act, size)
+
+
+@pytest.mark.parametrize("size", [(40, 12), (60, 20), (80, 24)])
+def test_the_ranks_come_first_in_a_small_terminal(size: tuple[int, int]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("2")
+        await watched.until_shown("─ ranks")
+        assert "─ buckets" not in watched.text()
+
+    watch(Fixed(with_buckets(30)), act, size)

@@ -194,6 +194,24 @@ def test_without_colour_no_style_has_one() -> None:
     assert not [style for style in styles if style.color or style.bgcolor]
 
 
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        ("overview", ["8/8 ranks", "costs", "ms/step", "waiting", "late", "% of base", "above typical"]),
+        ("hosts", ["late", "util  power", "foreign"]),
+        ("rank", ["costs", "others", "work", "wait"]),
+    ],
+)
+def test_the_help_explains_the_words_of_the_view_below_its_keys_in_their_order(view: str, words: list[str]) -> None:
+    """`above typical` was explained nowhere, and the other words far below the keys of all views."""
+    lines = [line.rstrip() for line in text_of(help_lines(LOOKS["plain"], 120, view))]
+    first, last = lines.index(f" Words: {view}"), lines.index(" Keys everywhere")
+    places = [next(at for at, line in enumerate(lines) if line.startswith(f" {word} ")) for word in words]
+    assert places == sorted(places)
+    assert first < places[0] < places[-1] < last
+    assert all(sum(line.startswith(f" {word}  ") for line in lines) <= 1 for word in words), "each word once"
+
+
 def test_the_help_says_which_of_the_two_figures_of_pace_is_a_median() -> None:
     """A reader divided the samples of a step by `ms/step`, and got another number than `samples/s`."""
     said = " ".join(" ".join(text_of(help_lines(LOOKS["plain"], 120))).split())

@@ -104,6 +104,34 @@ def test_what_it_means(wanted: str, expected: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("phase=all-reduce", [0, 1]),
+        ("phase=exposed", [0, 1]),
+        ("phase~^all", [0, 1]),
+        ("phase!=all-reduce", [2, 3, 4, 5, 6, 7]),
+        ('phase="between phases",input', [2, 7]),
+        ("phase=other", [2]),
+        ("phase=my-eval", [3, 4]),
+        ("phase=my_eval", [4]),
+    ],
+)
+def test_a_phase_is_called_as_the_screen_says_it_or_as_the_probe_does(wanted: str, expected: list[int]) -> None:
+    """The screen says all-reduce, and only `exposed` was understood."""
+    assert RUN.ranks is not None
+    phases = ("exposed", "exposed", "other", "my-eval", "my_eval", "backward", "backward", "input")
+    run = replace(RUN, ranks=replace(RUN.ranks, phase=phases))
+    assert complaint(run, wanted) == ""
+    assert np.flatnonzero(fitting_ranks(run, wanted)).tolist() == expected
+
+
+def test_the_phases_that_are_offered_are_those_that_the_screen_says() -> None:
+    offered = completions("phase=", RUN)
+    assert {"backward", "all-reduce", "barrier"} < {*offered}
+    assert "exposed" not in offered
+
+
+@pytest.mark.parametrize(
     ("wanted", "said"),
     [
         ("late", "late needs a comparison, such as late>10"),

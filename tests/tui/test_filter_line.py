@@ -76,7 +76,7 @@ def test_every_panel_about_ranks_says_that_none_matches(size: tuple[int, int], s
         assert "lateness of rank" not in watched.text()
         for view in ("2", "3", "4", "5"):
             await watched.press(view)
-            await watched.until_shown("matches; esc in the overview clears the filter")
+            await watched.until_shown("matches; esc in the overview drops the filter")
         await watched.press("1", "escape")
         assert len(watched.rows()) == 8
 
@@ -87,7 +87,7 @@ def test_the_only_host_says_that_the_filter_fits_none_of_its_ranks() -> None:
     async def act(watched: Watched) -> None:
         await type_filter(watched, "late>999")
         await watched.press("enter", "3")
-        await watched.until_shown("no rank matches; esc in the overview clears the filter")
+        await watched.until_shown("no rank matches; esc in the overview drops the filter")
         await watched.press("enter")
         await watched.until(lambda: isinstance(watched.app.screen, RankScreen))
         assert "rank 0 " in watched.text(), "the cursor was on its line"
@@ -249,6 +249,36 @@ def test_the_keys_of_a_long_run_view_are_back_once_the_filter_is_kept() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         await watched.press("4", "slash", *"node1", "enter")
-        await watched.until(lambda: watched.text().split("\n")[-1].startswith(" esc back   j k scroll   1-5 views"))
+        keys = " esc back  / esc drop filter  j k scroll  1-5 views"
+        await watched.until(lambda: watched.text().split("\n")[-1].startswith(keys))
 
     watch(Fixed(SHOWN), act, (80, 24))
+
+
+@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize(
+    ("to", "keys"),
+    [
+        ([], "esc"),
+        (["tab"], "/ esc"),
+        (["f"], "/ esc"),
+        (["2"], "/ esc"),
+        (["3"], "/ esc"),
+        (["4"], "/ esc"),
+        (["5"], "/ esc"),
+        (["3", "enter"], "1 esc"),
+        (["enter"], "1 esc"),
+        (["m", "j", "m", "c"], "1 esc"),
+    ],
+)
+def test_the_key_line_of_every_view_says_how_to_drop_the_filter(to: list[str], keys: str, width: int) -> None:
+    async def act(watched: Watched) -> None:
+        await type_filter(watched, "node1")
+        await watched.press("enter", *to)
+        await watched.until_shown(f"{keys} drop filter")
+        assert watched.app.picture.wanted == "node1"
+        await watched.press(*(KEYS.get(key, {"esc": "escape"}.get(key, key)) for key in keys.split()))
+        await watched.until(lambda: not watched.app.picture.wanted)
+        await watched.until(lambda: "drop filter" not in watched.text())
+
+    watch(Fixed(STRAGGLER), act, (width, 40))

@@ -24,7 +24,7 @@ def test_the_key_line_names_all_views_where_there_is_room(width: int, named: str
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         assert named in foot(watched)
-        for words in ("enter detail", "/ filter", "? help", "q quit"):
+        for words in ("enter rank", "/ filter", "? help", "q quit"):
             assert words in foot(watched)
 
     watch(Fixed(SHOWN), act, (width, 40))
@@ -34,14 +34,25 @@ def test_the_key_line_names_all_views_where_there_is_room(width: int, named: str
     ("width", "named"),
     [
         (80, ", . sort  y copy  q quit"),
-        (160, "y copy  tab heat-map  f panel  w ctrl+s write  z Z zoom  m c compare  q quit"),
-        (240, "m c compare  space freeze  v metric  r reverse  + - rate  ctrl+p all commands  q quit"),
+        (160, "y copy  tab v map  f full  w save  z Z zoom  m c compare  space freeze  q quit"),
+        (240, "m c compare   space freeze   ctrl+s save view   r reverse   + - rate   ctrl+p all commands   q quit"),
     ],
 )
 def test_the_key_line_of_the_overview_names_the_most_used_keys_that_have_room(width: int, named: str) -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         assert foot(watched).rstrip().endswith(named)
+
+    watch(Fixed(SHOWN), act, (width, 40), interval=1.0)
+
+
+@pytest.mark.parametrize(("width", "named"), [(80, "y copy  w save"), (160, "y copy   w save")])
+def test_the_key_line_of_a_comparison_names_the_keys_that_copy_and_save_it(width: int, named: str) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("m", "j", "m", "c")
+        await watched.until(lambda: "esc back" in foot(watched))
+        assert named in foot(watched)
 
     watch(Fixed(SHOWN), act, (width, 40), interval=1.0)
 

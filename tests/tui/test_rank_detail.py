@@ -118,7 +118,7 @@ def test_in_80_columns_there_are_the_table_and_one_plot() -> None:
     for metric in ("work", "gpu_power_w"):
         lines = text_of(detail_lines(made, 5, 80, 22, metric))
         assert any(line.startswith(" input ms ") for line in lines)
-        titles = [line for line in lines if line.startswith("- ") and "others" in line and "last 20" not in line]
+        titles = [line for line in lines if line.startswith("- ") and "others" in line and "20 steps" not in line]
         assert len(titles) == 1
         assert re.match(rf"- {BY_KEY[metric].name}, {BY_KEY[metric].unit}(, median per 7 steps)? -", titles[0])
 
@@ -141,11 +141,25 @@ def test_in_40x12_the_phases_come_before_the_process() -> None:
     assert any("work, ms" in line for line in plot)
 
 
+def test_in_80x24_figures_that_have_no_room_below_each_other_stand_in_two_columns() -> None:
+    """Eight of 18 figures had room there, in half of the width."""
+    lines = text_of(detail_lines(picture(Made(straggler=5, focus=5, gpu=True)), 5, 80, 22))
+    (first,) = (at for at, line in enumerate(lines) if line.split()[-3:] == ["this", "others", "diff"])
+    assert lines[first].split().count("diff") == 2
+    rows = lines[first + 1 : first + 9]
+    (left, right) = ([row[side].split()[0] for row in rows] for side in (slice(40), slice(40, None)))
+    assert left[:3] == ["input", "forward", "backward"]
+    assert {"GPU", "CPU", "run-queue", "resident"} <= {*right}
+    assert not any("more figure" in line for line in lines)
+    assert "run-queue wait % " in " ".join(lines)
+
+
 def test_figures_without_room_are_counted() -> None:
     """At 80x24 the detail of a rank left out some figures and did not say so."""
     made = picture(Made(straggler=5, focus=5, gpu=True))
-    lines = text_of(detail_lines(made, 5, 80, 22))
-    assert any(re.fullmatch(r" \d+ more figures? *", line[:40]) for line in lines)
+    for size in ((79, 22), (80, 20)):  # in one column, in two
+        lines = text_of(detail_lines(made, 5, *size))
+        assert any(re.fullmatch(r" \d+ more figures? *", line[:40]) for line in lines)
     assert not any("more figure" in line for line in text_of(detail_lines(made, 5, 160, 50)))
 
 

@@ -351,7 +351,8 @@ def test_the_heading_of_the_bars_has_one_short_form_of_each_phase() -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "cursor", "said"), [(1, 6, "7 of 8"), (3, 6, "1 to 2, 7 of 8"), (3, 2, "1 to 3 of 8")]
+    ("room", "cursor", "said"),
+    [(1, 6, "row 7 of 8"), (2, 6, "rows 1 and 7 of 8"), (3, 6, "rows 1 to 2 and 7 of 8"), (3, 2, "rows 1 to 3 of 8")],
 )
 def test_a_table_says_which_rows_are_in_sight_also_where_only_that_of_the_cursor_is(
     room: int, cursor: int, said: str

@@ -146,6 +146,16 @@ def test_it_survives_mouse_bytes_that_are_not_utf8() -> None:
         assert term.end() == 0
 
 
+def test_what_the_terminal_tells_of_itself_presses_no_keys() -> None:
+    with terminal() as term:
+        term.until(b"+41 ms")
+        term.send(b"\x1b[?1;2q")  # `q` is a key, too
+        term.send(b"5")
+        term.until(b"Measured")
+        term.send(b"q")
+        assert term.end() == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_restores_the_terminal(number: signal.Signals) -> None:
     with terminal() as term:

@@ -60,10 +60,27 @@ def test_an_answer_never_reaches_the_keys_however_it_is_cut(end: str) -> None:
         assert answers.background == "rgb:ffff/ffff/ffff"
 
 
+@pytest.mark.parametrize("report", ["\x1b[?62;4c", "\x1b[>84;0;0c", "\x1b[?0u"])
+def test_what_a_terminal_tells_of_itself_never_reaches_the_keys_however_it_is_cut(report: str) -> None:
+    """Its letters were keys: `[` went back in time, and `?` opened the help."""
+    whole = f"j{report}k"
+    for cut in range(1, len(whole)):
+        answers = Answers()
+        left = answers.take(whole[:cut], expected=True) + answers.take(whole[cut:], expected=True)
+        assert (left, answers.release()) == ("jk", ""), cut
+
+
+@pytest.mark.parametrize("keys", ["\x1b[A", "\x1b[<0;3;4M", "\x1b[?2026;2$y", "\x1b[97;5u", "\x1b[I", "[?62;4c"])
+def test_keys_the_mouse_and_what_textual_asks_for_arrive(keys: str) -> None:
+    assert Answers().take(keys, expected=False) == keys
+
+
 def test_keys_that_begin_like_an_answer_arrive() -> None:
     answers = Answers()
     assert answers.take("\x1b", expected=True) == ""
     assert answers.release() == "\x1b"
+    assert answers.take("\x1b[", expected=False) == ""
+    assert answers.release() == "\x1b["
     assert answers.take("\x1b", expected=False) == "\x1b"
     assert answers.take("\x1b[A]11;", expected=True) == "\x1b[A]11;"
     assert answers.take("\x1b]", expected=False) + answers.take("j", expected=False) == "\x1b]j"

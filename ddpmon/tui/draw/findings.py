@@ -85,14 +85,15 @@ def _narrowed(picture: ViewState, filtered: Sequence[Finding], found: Sequence[F
 
 
 def _counts(filtered: Sequence[Finding], shown: Sequence[Finding]) -> list[str]:
-    """`5 of 6 shown`, `2 over`, and the key to all of them where some have no room.
+    """`5 of 6 shown`, `2 over, not shown`, and the key to all of them where some have no room.
 
     The first line of the overview counts those that last as well, so those that are over are counted apart.
     """
     lasting, here = len(firing(filtered)), len(firing(shown))
     over, past = len(filtered) - lasting, len(shown) - here
-    counts = [f"{here:,} of {lasting:,} shown"] if here < lasting else []
-    counts += [over_words(over) + (f", {past:,} shown" if here == lasting and past < over else "")] if over else []
+    counts = [f"{f'{here:,}' if here else 'none'} of {lasting:,} shown"] if here < lasting else []
+    said = f", {past:,} shown" if past else ", not shown"
+    counts += [over_words(over) + (said if here == lasting and past < over else "")] if over else []
     return counts if len(shown) == len(filtered) else [*counts[:-1], f"{counts[-1]} [5]"]
 
 

@@ -27,7 +27,7 @@ FILTER = (
     (
         "/",
         "filter; it holds in all views.  tab completes, then goes through the candidates (shift+tab: back);  "
-        "enter keeps it, esc drops it",
+        "enter keeps it, esc drops it, also later on (/ esc, in the overview esc)",
     ),
     (
         "late>10",
@@ -35,6 +35,7 @@ FILTER = (
     ),
     ("rank=3-7", "ranks: also just 3, 3-7, 8-, or 3 7 12"),
     ("host=node1", "a word: = and != with * for anything, ~ and !~ with a regular expression: host~^n[0-3]$"),
+    ("phase=all-reduce", "the phase in which a rank is now, as the screen says it; also state=lost, finding=straggler"),
     ("straggler", "without a field: part of a host, or the beginning of a state (lost) or of a kind of finding"),
     ("and or not ( )", "late>10 host=n3 not lost: all of it;  a or b: one of both;  a comma is or: host=n1,n2"),
 )
@@ -139,6 +140,8 @@ WORDS = (
     ),
     ("GPU-h, rank-h", "share of the time, times the ranks: GPU-hours, or rank-hours without GPUs"),
     ("5 10 20 50 100", "the heat-map's levels: lateness in percent of the base step"),
+    ("above typical", "of a heat-map of work or memory: percent above the median of all ranks and steps on record"),
+    ("below the others", "of a heat-map of GPUs: percent below the median of the ranks at the same step"),
     (
         "median and range",
         "of a plot with more steps than columns: the line is the median of the steps of each column, the dots beside it"
@@ -153,26 +156,55 @@ WORDS = (
     ("probe", "what ddpmon itself takes of a step on the training thread, and the records it had to drop"),
 )
 
+# The words that stand on a view, in their order from its top to its end.
+WORDS_OF: Mapping[str, tuple[str, ...]] = {
+    "overview": (
+        "8/8 ranks", "probe", "costs", "ms/step", "samples/s", "waiting", "busy", "late", "work", "wait",
+        "in fw bw op ot", "median and range", "5 10 20 50 100", "% of base", "above typical", "below the others",
+    ),
+    "timeline": ("% of base", "reduce", "median and range", "exposed", "late", "work", "wait", "in fw bw op ot"),
+    "hosts": ("late", "util  power", "spinning?", "foreign", "hidden", "power cap"),
+    "host": ("util  power", "spinning?", "foreign", "hidden", "power cap", "late"),
+    "run": ("probe", "GPU-h, rank-h", "waiting", "ms/step", "samples/s"),
+    "findings": ("costs", "late", "% of base", "alone saves", "GPU-h, rank-h", "median and range"),
+    "rank": ("costs", "others", "input", "other", "work", "wait", "median and range"),
+    "compare": ("others", "input", "other", "work", "wait", "5 10 20 50 100", "% of base"),
+}  # fmt: skip
+
 
 def help_lines(
     look: Look, width: int, view: str = "overview", *, has_past: bool = True, own: Sequence[UserCommand] = ()
 ) -> list[Line]:
-    """The help of a view at this width: its keys first, then what holds everywhere; as many lines as it takes.
+    """The help of a view at this width: its keys and words first, then what holds everywhere.
+
+    There are as many lines as it takes.
 
     Without a past nothing is said of the keys that travel in it. `own` are the user's commands.
     """
     yours = tuple((command.key, f"{command.name}: {' '.join(command.run)}") for command in own)
     everywhere = (*EVERYWHERE, *TRAVEL) if has_past else EVERYWHERE
-    keys = (f"Keys: {view}", KEYS_OF.get(view, ())), ("Filter", FILTER if view in FILTERED else ())
     lines: list[Line] = []
-    for name, pairs in (*keys, ("Your commands", yours), ("Keys everywhere", everywhere)):
-        lines += [[], _heading(name, look), *_pairs(pairs, width, look, strong=True)] if pairs else []
-    for name, pairs in (("Words", WORDS), ("Hosts", HOSTS)):
-        lines += [[], _heading(name, look), *_pairs(pairs, width, look, strong=False)]
+    for name, pairs, strong in _sections(view, yours, everywhere):
+        lines += [[], _heading(name, look), *_pairs(pairs, width, look, strong=strong)] if pairs else []
     lines += [[], _heading("How to find the straggler", look)]
     for sentence in WHY:
         lines += [[Segment(" " + row, look.text)] for row in wrap(sentence, width - 2)]
     return [fit(line, width) for line in lines]
+
+
+def _sections(view: str, yours: Pairs, everywhere: Pairs) -> Sequence[tuple[str, Pairs, bool]]:
+    """The heading of each section, what it explains, and whether that are keys; each word stands there once."""
+    words = {word: (word, meaning) for word, meaning in (*WORDS, *HOSTS)}
+    here = tuple(words[word] for word in WORDS_OF.get(view, ()))
+    return (
+        (f"Keys: {view}", KEYS_OF.get(view, ()), True),
+        (f"Words: {view}", here, False),
+        ("Filter", FILTER if view in FILTERED else (), True),
+        ("Your commands", yours, True),
+        ("Keys everywhere", everywhere, True),
+        ("Words", tuple(pair for pair in WORDS if pair not in here), False),
+        ("Hosts", tuple(pair for pair in HOSTS if pair not in here), False),
+    )
 
 
 def _heading(text: str, look: Look) -> Line:

@@ -171,7 +171,8 @@ def _subtitle(snapshot: Snapshot, view: TableView, room: int, metric: CellMetric
     tries = [[*both, *legend], both]
     tries += [[*parts, *still, cells], [*still, cells]] if is_past(snapshot) else []
     tries += [[*parts, order, cells], [*parts, brief, cells]]
-    told = [look.clean("; ".join(each)) for each in tries]
+    joined = [look.clean("; ".join(each)) for each in tries]
+    told = [words for each in joined for words in (each, each.replace("rows ", "", 1))]
     return next((words for words in told if cells_of(words) <= width - TITLE_LEAST), told[-1])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -31,14 +32,15 @@ from ddpmon.tui.lines import Line, clip, fit, fit_all, left, wrap
 from ddpmon.tui.theme import Look
 
 NAME, NUMBER, NUMBER_LEAST = 18, 9, 7
-NAMES = (22, 18, 16)  # cells of a figure's name beside one rank, and of the title above, the widest first
+NAMES = (22, 18, 17, 16)  # cells of a figure's name beside one rank, and of the title above, the widest first
+COLUMN_LEAST = 40  # cells of a rank's figures from which on two columns of them stand side by side
 OTHERS_MOST = 13  # cells of the others of marked ranks, where their median is that of 256 of them
 NAME_LEAST = 14  # cells of a figure's name where the ranks need the others
 CELL_LEAST, CELL_MOST = 8, 24  # of a marked rank
 VALUE_LEAST, MORE_LEAST, MORE = 10, 7, 9  # of these for the value and its sign, and for the difference from the first
 GAP, SIGN = 2, 2  # before a value and behind it
 SAID_MOST, SAID_LEAST = 3, 70  # findings below the figures of marked ranks, and cells of one that is late now and then
-SAID_FROM = 9  # lines of a rank's figures: from here on the last one may say how many are left out
+SAID_FROM = 9  # of a rank's figures with the headings: with more room the last line may say how many are left out
 HEADS, FIGURES_LEAST = 2, 4  # lines above the figures, and the figures and what has no room that such findings leave
 # What is left out first where room is short.
 WORTH = (
@@ -69,13 +71,28 @@ def peer_lines(
     """Title and a row a quantity: this rank, the median of the others, the difference; at most `room` lines.
 
     What one of the `findings` blames is marked. `compared` is the rank beside the others, where that is known already.
-    Where not all figures have room, the last line says how many more there are.
+    Where not all figures have room, they stand in two columns, and where that is not enough, the last line says how
+    many more there are.
     """
     if room < 2:
         return []
     found = (compared or compare(snapshot, [rank])).rows
-    is_short = len(found) >= room > SAID_FROM
-    rows = _fitting(found, room - 1 - is_short, [rank], findings)
+    columns = 2 if len(found) >= room and width >= 2 * COLUMN_LEAST else 1
+    is_short = len(found) > columns * (room - 1) and columns * room > SAID_FROM
+    rows = _fitting(found, columns * (room - 1 - is_short), [rank], findings)
+    high = max(-(-len(rows) // columns), 1)
+    parts = [rows[first : first + high] for first in range(0, max(len(rows), 1), high)]
+    drawn = [_column(snapshot, rank, part, width // columns, look, findings) for part in parts]
+    lines = [fit([*chain.from_iterable(beside)], width) for beside in zip_longest(*drawn, fillvalue=())]
+    if is_short:
+        lines += [[Segment(f" {text}", look.dim)] for text in _missing(0, len(found) - len(rows), width)]
+    return lines
+
+
+def _column(
+    snapshot: Snapshot, rank: int, rows: Sequence[Row], width: int, look: Look, findings: Sequence[Finding]
+) -> list[Line]:
+    """Title and headings, and below them a row a quantity."""
     name = next((cells for cells in NAMES if width >= cells + 3 * NUMBER_LEAST + 2), NAMES[-1])
     number = min(NUMBER, max((width - name - 2) // 3, NUMBER_LEAST))
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
@@ -91,8 +108,6 @@ def peer_lines(
             Segment(f" {sign}", style),
         ]
         lines.append(fit([*_name(row, name, look), *cells], width))
-    if is_short:
-        lines += [[Segment(f" {text}", look.dim)] for text in _missing(0, len(found) - len(rows), width)]
     return lines
 
 

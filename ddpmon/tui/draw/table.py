@@ -73,14 +73,14 @@ class TableView:
         return [*range(self.top, last - 1), self.cursor]
 
     def part(self, room: int) -> str:
-        """`1 to 7, 16 of 16`: which rows are in sight; empty where all are."""
+        """`rows 1 to 7 and 16 of 16`: which rows are in sight; empty where all are."""
         shown, total = self.places(room), len(self.order)
         if not total > room > 0:
             return ""
         run = [place for at, place in enumerate(shown) if place == self.top + at]
-        parts = [f"{run[0] + 1:,} to {run[-1] + 1:,}"] if run else []
+        parts = [" to ".join(f"{place + 1:,}" for place in dict.fromkeys((run[0], run[-1])))] if run else []
         parts += [f"{shown[-1] + 1:,}"] if len(run) < len(shown) else []
-        return f"{', '.join(parts)} of {total:,}"
+        return f"{'rows' if len(shown) > 1 else 'row'} {' and '.join(parts)} of {total:,}"
 
 
 def table_lines(picture: ViewState, view: TableView, width: int, height: int) -> list[Line]:

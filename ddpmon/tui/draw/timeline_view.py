@@ -20,7 +20,7 @@ from ddpmon.run.recent import RECENT
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.decimation import forward_fill, one_step_in, rate_words
-from ddpmon.tui.draw.panel import axis, beginning, paragraph, title
+from ddpmon.tui.draw.panel import axis, beginning, title
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, at_end, body, said_beyond, scale_of
 from ddpmon.tui.draw.timeline_events import Marks, event_rows
@@ -251,18 +251,13 @@ def _axis(whole: Snapshot, span: Span, columns: int, look: Look) -> Line:
     return axis(marks, columns, look, [(column - len(clock) // 2, clock) for clock, column in times.items()])
 
 
-def bucket_lines(
-    buckets: BucketView | None, width: int, height: int, look: Look, info: RunInfo | None = None, key: str = "v"
-) -> list[Line]:
+def bucket_lines(buckets: BucketView, width: int, height: int, look: Look, key: str = "v") -> list[Line]:
     """A row a bucket: its size, what it takes, and a bar whose exposed part is hatched.
 
     Without room for all of them the exposed ones come first, and `key` is named, which shows more. The title says
     of when they are and what the shades mean, the headings of whom: the least of any rank, for the one that comes last
     waits for nobody.
     """
-    if buckets is None:
-        said = paragraph(_no_buckets(info), " ", look.dim, width, look)
-        return fit_all([title("buckets", "", width, look), *said], width, height)
     signs = ("=", "#") if look.ascii_only else (HIDDEN, EXPOSED)
     shown = len(buckets.ms) if len(buckets.ms) + BUCKET_HEAD <= height else max(height - BUCKET_HEAD - 1, 0)
     bare_ms = np.nan_to_num(buckets.exposed_ms)
@@ -275,7 +270,7 @@ def bucket_lines(
     return [fit(line, width) for line in fit_all(lines, width, height)]
 
 
-def _no_buckets(info: RunInfo | None) -> str:
+def no_buckets(info: RunInfo | None) -> str:
     """Why no bucket is known."""
     if info is None or not (info.bucket_detail or is_simulated(info)):
         return "bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"

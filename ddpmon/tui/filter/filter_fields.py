@@ -9,6 +9,7 @@ import numpy as np
 
 from ddpmon.diagnose.alert import SEVERITIES
 from ddpmon.diagnose.kinds import KINDS
+from ddpmon.report.wording import phase_name, phase_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ranks
 from ddpmon.tui.draw.columns import BY_KEY
@@ -52,6 +53,7 @@ class TextField:
         values: the word of each rank; None for a word of findings.
         words: the words that it can have, as far as they are known beforehand.
         aliases: other names for it.
+        called: what a filter may call such a word: as it is, or as the screen says it.
     """
 
     name: str
@@ -59,6 +61,12 @@ class TextField:
     values: Callable[[Ranks], Sequence[str]] | None = None
     words: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    called: Callable[[str], Sequence[str]] = lambda word: (word,)
+
+
+def phase_called(phase: str) -> tuple[str, ...]:
+    """What a phase is called: `exposed` also all-reduce, and `other` also between phases, as the screen has them."""
+    return phase, phase_name(phase), phase_words(phase).removeprefix("in ")
 
 
 def finding_words(finding: Finding) -> tuple[str, ...]:
@@ -109,10 +117,11 @@ _NUMBERS = (
     NumberField("heard", "age of its last word, s", _column("age"), _SECONDS, aliases=("age",)),
     NumberField("pid", "its process", _own("pid"), {}),
 )
+_PHASES = (*PHASES, phase_name("exposed"), "barrier")
 _TEXTS = (
     TextField("host", "the host's name", lambda ranks: ranks.host, aliases=("node",)),
     TextField("state", "running, stalled, finished, failed, lost", lambda ranks: ranks.state, STATES),
-    TextField("phase", "where it is now", lambda ranks: ranks.phase, (*PHASES, "exposed", "barrier")),
+    TextField("phase", "where it is now", lambda ranks: ranks.phase, _PHASES, called=phase_called),
     TextField("finding", "the kind of a finding that names it", words=(*KINDS, RESTARTED), aliases=("kind",)),
     TextField("severity", "of a finding that names it", words=tuple(SEVERITIES)),
 )

@@ -148,7 +148,8 @@ def _plain(value: str) -> str:
 
 def _whole(field: TextField, value: str) -> re.Pattern[str]:
     """The whole word, in which * stands for anything; of a host's name the part before its domain is enough."""
-    glob = fnmatch.translate(value if field.name == "host" else _plain(value))
+    spelled = {"host": value, "phase": value.replace("-", "[-_]")}  # a phase can have any name that the job gives it
+    glob = fnmatch.translate(spelled.get(field.name) or _plain(value))
     body = glob.removesuffix(r"\Z").removesuffix(r"\z")
     domain = r"(?:\..*)?" if field.name == "host" else ""
     return re.compile(rf"\A{body}{domain}\Z", re.IGNORECASE)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 FILTER_KEYS: Keys = (("enter", "keep the filter"), ("tab", "complete"), ("esc", "drop it"))
+DROP = "drop filter"
 
 
 class BaseScreen(Screen[None]):
@@ -175,6 +176,11 @@ class BaseScreen(Screen[None]):
         return (("z Z", "zoom"),) if self.shows_steps else ()
 
     @property
+    def drop_keys(self) -> Keys:
+        """The keys that drop the filter, where one is set: `esc` in its line or, without one here, in the overview."""
+        return ((f"{'1' if self.bar is None else '/'} esc", DROP),) if self.picture.wanted else ()
+
+    @property
     def is_typing(self) -> bool:
         """Whether a filter is being typed."""
         return self.bar is not None and self.bar.is_typing
@@ -288,6 +294,11 @@ class ViewScreen(BaseScreen):
         """A click on the headline opens it in the list of findings."""
         if self.headline is not None and self.panel_at(event) == "head" and event.y == 1 + bool(notice(self.picture)):
             self.dashboard.links.open_finding(self.headline)
+
+    @property
+    def back_keys(self) -> Keys:
+        """One level back; where a filter is set, also how to drop it."""
+        return (("esc", "back"), *self.drop_keys)
 
     @property
     def pause(self) -> Keys:

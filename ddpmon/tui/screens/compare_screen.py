@@ -100,6 +100,8 @@ class CompareScreen(ViewScreen):
         return compare_csv(self.dashboard.shown, self.ranks)
 
     def keys(self) -> Keys:
-        """Back; how to mark others."""
+        """Back, scrolling, what can be taken along."""
         scroll = (("j k", "scroll"),) if self._scrolls else ()
-        return (("esc", "back"), *scroll, ("1-5", "views"), *self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
+        taken = (("y", "copy"), ("w", "save"))
+        rest = (*self.pause, *self.zoom_keys, ("q", "quit"))
+        return (*self.back_keys, *scroll, ("1-5", "views"), *taken, ("?", "help"), *rest)

@@ -173,6 +173,6 @@ class FindingsScreen(ViewScreen):
         to = "rank" if self._related is None else "see also"
         links: Keys = (("enter", to), ("h", "host"), ("j k", "move"))[: 0 if not many else 2 if many == 1 else 3]
         return (
-            ("esc", "back"), *links, ("y Y", "copy"), ("w", "write"), ("/", "filter"), ("?", "help"),
+            *self.back_keys, *links, ("y Y", "copy"), ("w", "save"), ("/", "filter"), ("?", "help"),
             ("1-5", "views"), *self.pause, *self.zoom_keys, ("q", "quit"),
         )  # fmt: skip

@@ -250,9 +250,9 @@ class HostsScreen(HostReading):
             return self.typing_keys
         rest = (("5", "findings"), *self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
         if len(self.picture.snapshot.nodes) == 1:
-            return (("esc", "back"), ("j k", "move"), ("enter", "rank"), *rest)
+            return (*self.back_keys, ("j k", "move"), ("enter", "rank"), *rest)
         order = (("v", "metric"), (", .", "sort"), ("r", "reverse"), ("/", "filter"))
-        return (("esc", "back"), ("enter", "host detail"), *order, *rest)
+        return (*self.back_keys, ("enter", "host detail"), *order, *rest)
 
     def csv(self) -> str:
         """The hosts that the filter fits, in the order of the table."""
@@ -331,4 +331,4 @@ class HostScreen(HostReading):
     def keys(self) -> Keys:
         """Back, to a rank, scrolling."""
         rest = (("5", "findings"), *self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
-        return (("esc", "back"), ("j k", "move"), ("enter", "rank"), *rest)
+        return (*self.back_keys, ("j k", "move"), ("enter", "rank"), *rest)

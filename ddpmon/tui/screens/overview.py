@@ -29,7 +29,7 @@ from ddpmon.tui.draw.too_small import too_small_lines
 from ddpmon.tui.draw.verdict_lines import verdict_lines
 from ddpmon.tui.filter.filter_fields import meaning
 from ddpmon.tui.lines import Line
-from ddpmon.tui.screens.base import BaseScreen
+from ddpmon.tui.screens.base import DROP, BaseScreen
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
 from ddpmon.tui.widgets.heat_map import HeatMap
@@ -237,27 +237,29 @@ class Overview(BaseScreen):
             return self.typing_keys
         if self.query_one(HeatMap).has_focus:
             return self._heat_keys()
+        drop = (("esc", DROP),) if self.picture.wanted else ()
+        back = (("esc", "all panels"), *self.drop_keys) if self._alone else drop
         replay = self.picture.snapshot.replay
         if replay is not None:
-            return (*_replay_keys(replay), ("enter", "detail"), ("1-5", "views"), ("z Z", "zoom"), ("q", "quit"))
+            views = (("enter", "rank"), ("1-5", "views"), ("z Z", "zoom"))
+            return (*back, *_replay_keys(replay), *views, ("q", "quit"))
         goes_on, is_frozen = not self.picture.is_complete, self.picture.paused_s is not None
         pause = (("space", "go on" if is_frozen else "freeze"),) if goes_on or is_frozen else ()
         rate = (("+ -", "rate"),) if goes_on else ()
-        clear = (("esc", "all panels"),) if self._alone else (("esc", "all ranks"),) if self.table.view.wanted else ()
-        heat, metric = ((("tab", "heat-map"),), (("v", "metric"),)) if self.query_one(HeatMap).can_focus else ((), ())
-        return (  # the most used first: as many as fit, in 160 columns up to the comparison
-            *clear, ("enter", "detail"), *self._views(), ("/", "filter"), ("?", "help"), (", .", "sort"), ("y", "copy"),
-            *heat, ("f", "panel"), ("w ctrl+s", "write"), ("z Z", "zoom"), ("m c", "compare"), *pause, *metric,
+        heat = (("tab v", "map"),) if self.query_one(HeatMap).can_focus else ()
+        return (  # the most used first: as many as fit, in 160 columns up to the pause
+            *back, ("enter", "rank"), *self._views(), ("/", "filter"), ("?", "help"), (", .", "sort"), ("y", "copy"),
+            *heat, ("f", "full"), ("w", "save"), ("z Z", "zoom"), ("m c", "compare"), *pause, ("ctrl+s", "save view"),
             ("r", "reverse"), *rate, ("ctrl+p", "all commands"), ("q", "quit"),
         )  # fmt: skip
 
     def _heat_keys(self) -> Keys:
         """What can be done with the rank under the cursor of the heat-map, and the ways out."""
         ranks = self.query_one(HeatMap).ranks
-        opened = "detail" if ranks is None or len(ranks) == 1 else "these ranks"
+        opened = "rank" if ranks is None or len(ranks) == 1 else "these ranks"
         return (
             ("arrows", "cell"), ("enter", opened), ("3", "host"), ("m", "mark"), ("y", "copy"), ("v", "metric"),
-            ("tab", "table"), ("esc", "all panels" if self._alone else "table"),
+            ("tab", "table"), ("esc", "all panels" if self._alone else "table"), *self.drop_keys,
         )  # fmt: skip
 
     def _views(self) -> Keys:

@@ -111,4 +111,4 @@ class RankScreen(ViewScreen):
     def keys(self) -> Keys:
         """Back, along the table's order, its host, freeze."""
         more = (("5", "findings"), *self.pause, ("?", "help"), ("z Z", "zoom"), ("q", "quit"))
-        return (("esc", "back"), ("j k", "next, previous rank"), ("v", "plot"), ("h", "host"), ("m", "mark"), *more)
+        return (*self.back_keys, ("j k", "next, previous rank"), ("v", "plot"), ("h", "host"), ("m", "mark"), *more)

@@ -53,4 +53,4 @@ class RunScreen(ViewScreen):
             return self.typing_keys
         scroll = (("j k", "scroll"),) if self._count > self.query_one(ScrollText).size.height else ()
         views = (("1-5", "views"), ("/", "filter"))
-        return (("esc", "back"), *scroll, *views, *self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))
+        return (*self.back_keys, *scroll, *views, *self.pause, ("?", "help"), *self.zoom_keys, ("q", "quit"))

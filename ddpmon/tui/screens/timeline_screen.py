@@ -13,7 +13,14 @@ from ddpmon.report.rank_places import is_hanging
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD, WIDE
 from ddpmon.tui.draw.place_table import STACK_LEAST, stuck_height, stuck_lines
-from ddpmon.tui.draw.timeline_view import BUCKET_HEAD, bucket_lines, step_at, timeline_height, timeline_lines
+from ddpmon.tui.draw.timeline_view import (
+    BUCKET_HEAD,
+    bucket_lines,
+    no_buckets,
+    step_at,
+    timeline_height,
+    timeline_lines,
+)
 from ddpmon.tui.draw.zoom import shown_timeline
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import ViewScreen
@@ -65,7 +72,7 @@ class TimelineScreen(ViewScreen):
         self.table.hold(self.dashboard.links.to_hold)
 
     def share_out(self, room: int) -> None:
-        """The rows above; the ranks and the buckets side by side in wide terminals, else one of both; or buckets alone.
+        """The rows above; below the ranks, in wide terminals with the buckets beside them; or the buckets alone.
 
         While the run stands still the stacks take the room below.
         """
@@ -73,10 +80,11 @@ class TimelineScreen(ViewScreen):
         hangs, rows = is_hanging(self.picture.snapshot), len(self.table.view.order)
         hangs = hangs and rows > 0
         stuck = stuck_height(self.picture, self.table.rank or 0) if hangs else 0
-        wide, detail, alone = self.size.width >= WIDE, self._has_buckets, self._shows_buckets
-        needed = self._bucket_count + BUCKET_HEAD if alone or (wide and detail) else 0
+        detail = self._has_buckets
+        beside, alone = detail and self.size.width >= WIDE, detail and self._shows_buckets
+        needed = self._bucket_count + BUCKET_HEAD if alone or beside else 0
         below = max(0 if alone else rows + stuck, needed - TABLE_HEAD)
-        high = timeline_height(room, below, first=alone and detail)
+        high = timeline_height(room, below, first=alone)
         self._cuts_buckets = room - high < needed and not alone
         self.query_one("#timeline").styles.height = high
         pair = needed if alone else max(rows + TABLE_HEAD, needed)
@@ -84,7 +92,7 @@ class TimelineScreen(ViewScreen):
         stacks.display, stacks.styles.height = left >= STACK_LEAST, max(left, 1)
         buckets = self.query_one("#buckets")
         self.query_one("#pair").styles.layout = "horizontal"
-        buckets.display, self.table.display = alone or (wide and detail), not alone or (wide and not detail)
+        buckets.display, self.table.display = alone or beside, not alone
         buckets.styles.width = max(self.size.width // 3, 40) if self.table.display else "1fr"
 
     @property
@@ -99,22 +107,28 @@ class TimelineScreen(ViewScreen):
         return 0 if timeline is None or timeline.buckets is None else len(timeline.buckets.ms)
 
     def _buckets(self, width: int, height: int) -> list[Line]:
-        run, timeline = self.picture.snapshot.run, self.picture.snapshot.timeline
-        buckets, info = None if timeline is None else timeline.buckets, None if run is None else run.info
-        return bucket_lines(buckets, width, height, self.picture.look, info, "f" if self._shows_buckets else "v")
+        timeline, key = self.picture.snapshot.timeline, "f" if self._shows_buckets else "v"
+        buckets = None if timeline is None else timeline.buckets
+        return [] if buckets is None else bucket_lines(buckets, width, height, self.picture.look, key)
 
     def action_buckets(self) -> None:
-        """Show the buckets instead of the ranks, or the ranks again; ring where both have room beside each other."""
-        if not self._hides_some:
+        """Show the buckets instead of the ranks, or the ranks again; ring where both have room beside each other.
+
+        Without buckets the ranks stay, and a message says why there are none.
+        """
+        if not self._has_buckets:
+            run = self.picture.snapshot.run
+            self.dashboard.habits.say(no_buckets(None if run is None else run.info))
+        elif not self._hides_some:
             self.dashboard.bell()
-            return
-        self._shows_buckets = not self._shows_buckets
-        self.show()
+        else:
+            self._shows_buckets = not self._shows_buckets
+            self.show()
 
     @property
     def _hides_some(self) -> bool:
         """Whether ranks or buckets have no room now."""
-        return self.size.width < WIDE or not self._has_buckets or self._shows_buckets or self._cuts_buckets
+        return self.size.width < WIDE or self._shows_buckets or self._cuts_buckets
 
     def csv(self) -> str:
         """The steps that are drawn."""
@@ -130,4 +144,4 @@ class TimelineScreen(ViewScreen):
         zoom, hides_some = ("z Z", "zoom"), self._has_buckets and self._hides_some
         buckets = (("v", "ranks" if self._shows_buckets else "buckets"),) if hides_some else ()
         rank = (("enter", "rank"),) if self.table.display else ()
-        return (("esc", "back"), *past, *rank, *buckets, ("?", "help"), zoom, ("q", "quit"))
+        return (*self.back_keys, *past, *rank, *buckets, ("?", "help"), zoom, ("q", "quit"))

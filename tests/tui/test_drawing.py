@@ -106,6 +106,13 @@ def compared(picture: ViewState, width: int, height: int) -> list[Line]:
 
 
 TIMELINE = made_timeline(buckets=True)
+
+
+def buckets(picture: ViewState, width: int, height: int) -> list[Line]:
+    assert TIMELINE.buckets is not None
+    return bucket_lines(TIMELINE.buckets, width, height, picture.look)
+
+
 BLOCKS: dict[str, Callable[[ViewState, int, int], list[Line]]] = {
     "table": table,
     "heat": heat_lines,
@@ -122,7 +129,7 @@ BLOCKS: dict[str, Callable[[ViewState, int, int], list[Line]]] = {
     "list": found,
     "evidence": evidence,
     "timeline": timed,
-    "buckets": lambda picture, width, height: bucket_lines(TIMELINE.buckets, width, height, picture.look),
+    "buckets": buckets,
     "compared": compared,
 }
 ROWS: dict[str, Callable[[ViewState, int], list[Line]]] = {

@@ -194,7 +194,8 @@ def test_a_rank_beside_the_others_says_how_many_steps_its_times_are_of(newest: i
 
 
 @pytest.mark.parametrize(
-    ("width", "words"), [(45, " ms: last 20 steps "), (44, " ms: 20 steps "), (40, " ms 20 steps ")]
+    ("width", "words"),
+    [(45, " ms: last 20 steps "), (44, " ms: 20 steps "), (40, " ms: 20 steps "), (39, " ms 20 steps ")],
 )
 def test_a_narrow_table_says_it_in_fewer_words(width: int, words: str) -> None:
     assert words in text_of(peer_lines(snapshot(Made(ranks=8)), 3, width, 20, LOOKS["colour"]))[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import signal
 import subprocess
@@ -61,6 +62,7 @@ class Training:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={"DDPMON_BUCKETS": "1"} | os.environ,
                 start_new_session=True,
             )
         self._launcher = psutil.Process(self._process.pid)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +180,7 @@ def test_ending_the_demo_ends_its_ranks(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     demo = start_demo()
     tree = wait_for_ranks(psutil.Process(demo.pid), 2)
+    assert bucket_detail(tree) == {"1"}
     demo.terminate()
     printed, said = demo.communicate()
     assert demo.returncode == 128 + signal.SIGTERM
@@ -193,8 +194,10 @@ def test_ending_the_demo_ends_its_ranks(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_launcher_that_a_signal_ends_leaves_no_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("DDPMON_BUCKETS", "0")
     demo = start_demo()
     tree = wait_for_ranks(psutil.Process(demo.pid), 2)
+    assert bucket_detail(tree) == {"0"}, "as the user set it"
     psutil.Process(demo.pid).children()[0].terminate()
     _, said = demo.communicate()
     assert demo.returncode == 1
@@ -243,6 +246,12 @@ def wait_for_ranks(parent: psutil.Process, count: int) -> list[psutil.Process]:
             return tree
         time.sleep(0.2)
     raise AssertionError("the demo started no ranks")
+
+
+def bucket_detail(processes: Sequence[psutil.Process]) -> set[str | None]:
+    """What ranks are told of bucket detail."""
+    told = [process.environ() for process in processes]
+    return {each.get("DDPMON_BUCKETS") for each in told if "LOCAL_RANK" in each}
 
 
 def in_a_terminal(*arguments: str | tuple[bytes, bytes]) -> tuple[int, bytes]:

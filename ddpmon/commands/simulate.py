@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from ddpmon.commands.console import OK, USAGE, complain
 from ddpmon.format import plural
-from ddpmon.simulate.plan import Plan, PlanError
+from ddpmon.simulate.plan import MOST_WITH_BUCKETS, Plan, PlanError
 from ddpmon.store.base import StoreUnavailable, TargetError
 from ddpmon.store.connect import Target, parse_target
 
@@ -25,7 +25,7 @@ def simulate(store: str | None, *, ranks: int, hosts: int | None, processes: int
     hosts = -(-ranks // 8) if hosts is None else hosts
     processes = min(2, max(ranks, 1)) if processes is None else processes
     try:
-        plan = Plan(ranks=ranks, hosts=hosts, processes=processes, **options)
+        plan = Plan(ranks, hosts, processes=processes, bucket_detail=ranks <= MOST_WITH_BUCKETS, **options)
         target = None if store is None else parse_target(store)
     except (PlanError, TargetError) as error:
         complain(str(error))

@@ -76,7 +76,7 @@ class HostWriters:
 
 def _is_told(frame: RankFrame, whole: RankFrame | None) -> bool:
     """Whether figures say all that is new."""
-    if whole is None or (frame.stall is None) != (whole.stall is None):
+    if whole is None or (frame.stall is None) != (whole.stall is None) or frame.buckets is not None:
         return False
     return (frame.writer, frame.pid) == (whole.writer, whole.pid)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddpmon.simulate.plan import BLOCK, SAMPLES, SHARES, WORK_SHARE, Plan, loss_at
+from ddpmon.simulate.plan import BACKWARD_OVERLAP, BLOCK, SAMPLES, SHARES, WORK_SHARE, Plan, loss_at
 from ddpmon.simulate.scenarios import F32, I64
 
 ROWS = 256
@@ -31,7 +31,8 @@ class Older:
         rng = np.random.default_rng([plan.seed, 1 << 62])
         shape = (count, len(self.step))
         means = {name: WORK_SHARE * share for name, share in SHARES.items() if name != "other"}
-        means |= {"exposed": 1 - WORK_SHARE, "duration": 1.0, "allreduce": 0.6 * means["backward"] + 1 - WORK_SHARE}
+        reduction = BACKWARD_OVERLAP * means["backward"] + 1 - WORK_SHARE
+        means |= {"exposed": 1 - WORK_SHARE, "duration": 1.0, "allreduce": reduction}
         noise = 1 + 0.01 * rng.standard_normal(shape, np.float32)
         self.columns: dict[str, F32] = {name: plan.step_ms * mean * noise for name, mean in means.items()}
         self.columns |= {"loss": loss_at(self.step) * noise, "samples": np.full(shape, SAMPLES, np.float32)}

@@ -18,8 +18,12 @@ BLOCK = 32  # steps made at a time
 RECENT = 256  # steps that a history frame holds whole at least
 SHARES = {"input": 0.05, "forward": 0.32, "backward": 0.56, "optimizer": 0.04, "other": 0.03}  # of a step's work
 WORK_SHARE = 0.9  # of a step; the rest is the transfer that nobody hides
+BACKWARD_OVERLAP = 0.6  # of backward: from the launch of the first bucket to its end
 SAMPLES = 32.0
 PARAMETERS = 70_000_000
+# Ranks of a run that `ddpmon simulate` gives bucket detail. With it each puts a whole frame every second, since host
+# frames cannot hold it, and a watcher reads so many in one answer (`watcher/feed.py`). In steps of 10 ms it adds 14 kB.
+MOST_WITH_BUCKETS = 64
 LEAK_WINDOW_S = 300.0  # over which a rank measures how much its tensors grow
 GRADIENT_BYTES = 4 * PARAMETERS  # in float32
 _LOSS_END, _LOSS_FALL, _LOSS_STEPS = 2.1, 8.7, 2500.0
@@ -48,6 +52,7 @@ class Plan:
         seconds: how long, None until it is told to end.
         writer_life_s: how long a rank writes for its host before another takes over, after two seconds without one;
             None lets it write to the end.
+        bucket_detail: whether the ranks tell what each gradient bucket takes.
 
     Raises:
         PlanError: some of this makes no sense.
@@ -62,6 +67,7 @@ class Plan:
     processes: int = 2
     seconds: float | None = None
     writer_life_s: float | None = None
+    bucket_detail: bool = False
 
     def __post_init__(self) -> None:
         for wrong, sentence in self._complaints():

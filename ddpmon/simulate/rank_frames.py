@@ -14,7 +14,8 @@ from ddpmon.figures import State
 from ddpmon.host_frames import RankRow
 from ddpmon.machine import GpuFigures, GpuProcess, HostFigures, HostProcess, Nic, Pressure, Process, ProcessFigures
 from ddpmon.parts import Flight, Stack, StackFrame, Stall
-from ddpmon.schema import HANDED_S, HistoryFrame, NodeFrame, RankFrame, StepColumns
+from ddpmon.schema import HANDED_S, BucketColumns, HistoryFrame, NodeFrame, RankFrame, StepColumns
+from ddpmon.simulate.buckets import SIZES, bucket_columns
 from ddpmon.simulate.plan import BLOCK, GRADIENT_BYTES, LEAK_WINDOW_S, RECENT, SHARES, Plan, host_name
 from ddpmon.simulate.scenarios import F32, I64, Scenario
 from ddpmon.simulate.timeline import WINDOW_S, Timeline
@@ -98,7 +99,8 @@ class Frames:
         lives, since, away = self._scenario.lives(self._plan, seconds)
         phases, phase_s, standing_s = self._phases(places, seconds)
         now, per_host = time.time(), self._plan.per_host
-        for i, rank in enumerate(self._own[places].tolist()):
+        first = self._first(seconds, WINDOW_S)
+        for i, (place, rank) in enumerate(zip(places.tolist(), self._own[places].tolist(), strict=True)):
             if away[rank]:
                 continue
             began = float(since[rank])
@@ -121,13 +123,21 @@ class Frames:
                 phase_s=phase_s[i],
                 step_s=max(0.0, seconds - float(line.ends[done - 1])) if done else None,
                 steps=_NO_STEPS,
-                bucket_count=12,
+                buckets=self._buckets(place, max(first, skip), born),
+                bucket_count=len(SIZES),
                 gradient_bytes=GRADIENT_BYTES,
                 process=_process(self._scenario, rank, node, int(seconds)),
                 cost_us=38.0 + rank % 7,
                 stall=stall,
             )
             yield i, skip, born, frame
+
+    def _buckets(self, place: int, first: int, born: int) -> BucketColumns | None:
+        """The bucket detail of the rank at a place of `own` from a step on; None in a run without."""
+        line, done = self._timeline, self._done
+        if "buckets" not in line.columns or done <= first:
+            return None
+        return bucket_columns(line.step[first:done] - born, line.columns["buckets"][place, first:done])
 
     def just_back(self, places: I64, seconds: float) -> NDArray[np.bool_]:
         """[n] which of these ranks have come back since their host spoke last, or a little earlier."""

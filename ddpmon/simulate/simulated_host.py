@@ -120,7 +120,7 @@ def run_info(plan: Plan, run_id: str) -> RunInfo:
         device="simulated",
         parameters=PARAMETERS,
         gradient_bytes=GRADIENT_BYTES,
-        bucket_detail=False,
+        bucket_detail=plan.bucket_detail,
         started_at=time.time() - plan.past_s,
         host=socket.gethostname(),
         pid=os.getpid(),

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ddpmon.schema import PHASES
+from ddpmon.simulate.buckets import bucket_ms
 from ddpmon.simulate.older import Older
-from ddpmon.simulate.plan import BLOCK, RECENT, SAMPLES, SHARES, WORK_SHARE, Plan, loss_at
+from ddpmon.simulate.plan import BACKWARD_OVERLAP, BLOCK, RECENT, SAMPLES, SHARES, WORK_SHARE, Plan, loss_at
 from ddpmon.simulate.scenarios import F32, I64, Scenario
 
 WINDOW_S = 8.0  # a frame holds these seconds
@@ -26,7 +27,8 @@ class Timeline:
 
     Attributes:
         step: [T] step numbers. ends: [T] when each ended, in seconds since the run began.
-        columns: name -> [own, T] as the ranks' probes would have them. `work` is there for the phase that a rank is in.
+        columns: name -> [own, T] as the ranks' probes would have them. `work` is there for the phase that a rank is in,
+            `buckets` [own, T, buckets] in runs with bucket detail.
         older: what lies before them, decimated.
     """
 
@@ -91,10 +93,12 @@ class Timeline:
         table = {name: phases[name][own] for name in PHASES if name != "other"}
         table["exposed"] = duration - work[own]
         table["duration"] = np.broadcast_to(duration, table["exposed"].shape)
-        table["allreduce"] = 0.6 * table["backward"] + table["exposed"]
+        table["allreduce"] = BACKWARD_OVERLAP * table["backward"] + table["exposed"]
         table["loss"] = loss_at(steps) * (1 + 0.01 * loss_noise[0] + 0.02 * loss_noise[1][own])
         table["samples"] = np.full_like(table["exposed"], SAMPLES)
         for name in ("barrier", "marked", "gc"):
             table[name] = np.zeros_like(table["exposed"])
         table["work"] = work[own]
+        if plan.bucket_detail:
+            table["buckets"] = bucket_ms(plan, work, phases["backward"], duration, own)
         return table, ends

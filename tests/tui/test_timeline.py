@@ -43,9 +43,9 @@ def test_a_simulated_run_is_not_told_how_to_turn_bucket_detail_on() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         await watched.press("2", "v")
-        await watched.until_shown("a simulated run has no bucket detail")
+        await watched.until_shown("bucket detail is simulated for at most 64 ranks")
         await watched.press("4")
-        await watched.until_shown("none in a simulated run")
+        await watched.until_shown("off (simulated for at most 64 ranks)")
         assert "DDPMON_BUCKETS" not in watched.text()
 
     watch(source, act, (80, 50))

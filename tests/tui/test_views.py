@@ -260,9 +260,9 @@ def test_v_plots_the_next_metric_of_a_rank_and_f_the_plot_alone() -> None:
         await watched.until_shown("─ lateness, ms")
         assert "─ work, ms" not in watched.text(), "80 columns have one plot"
         await watched.press("f")
-        await watched.until(lambda: "last 20 steps" not in watched.text())
+        await watched.until(lambda: "20 steps" not in watched.text())
         await watched.press("f")
-        await watched.until_shown("last 20 steps")
+        await watched.until_shown("20 steps")
 
     watch(Fixed(SHOWN), act, (80, 24))
 

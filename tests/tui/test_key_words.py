@@ -57,6 +57,18 @@ def test_the_key_line_of_a_comparison_names_the_keys_that_copy_and_save_it(width
     watch(Fixed(SHOWN), act, (width, 40), interval=1.0)
 
 
+@pytest.mark.parametrize("keys", [("enter",), ("2",), ("3",), ("enter", "h"), ("4",), ("5",)])
+def test_the_key_line_of_every_view_says_what_can_be_taken_along(keys: tuple[str, ...]) -> None:
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press(*keys)
+        await watched.until(lambda: "esc back" in foot(watched))
+        assert "copy" in foot(watched)
+        assert "w save" in foot(watched)
+
+    watch(Fixed(SHOWN), act, (160, 50), interval=1.0)
+
+
 def test_a_tab_in_an_empty_filter_goes_through_the_fields() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")

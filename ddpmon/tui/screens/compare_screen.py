@@ -15,7 +15,7 @@ from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.peer_table import loud_findings, marked_lines, ranks_fitting, table_size
 from ddpmon.tui.draw.run_plots import count_below, marked_plots, plots_below, run_plots
 from ddpmon.tui.lines import Line, fit_all
-from ddpmon.tui.screens.base import ViewScreen
+from ddpmon.tui.screens.base import TAKEN, ViewScreen
 from ddpmon.tui.view_state import fills_room
 from ddpmon.tui.view_tables import TableName, compare_csv
 from ddpmon.tui.widgets.canvas import Canvas, ScrollText
@@ -102,6 +102,5 @@ class CompareScreen(ViewScreen):
     def keys(self) -> Keys:
         """Back, scrolling, what can be taken along."""
         scroll = (("j k", "scroll"),) if self._scrolls else ()
-        taken = (("y", "copy"), ("w", "save"))
         rest = (*self.pause, *self.zoom_keys, ("q", "quit"))
-        return (*self.back_keys, *scroll, ("1-5", "views"), *taken, ("?", "help"), *rest)
+        return (*self.back_keys, *scroll, ("1-5", "views"), *TAKEN, ("?", "help"), *rest)

@@ -156,7 +156,7 @@ def ls(store: str | None, **how: Any) -> None:
 @fail_on_option
 @click.option("--for", "for_s", type=number(float, 0, 60), metavar="SECONDS", help=FOR_HELP)
 @switch("--watch", "Print a line whenever something changes, until the run is over.", "goes_on")
-@switch("--all", "Print all ranks, also those that work like the others.", "all_ranks")
+@switch("--all", "Print the figures of all ranks, also while the run hangs.", "all_ranks")
 @ssh_option
 @slurm_option
 @k8s_option

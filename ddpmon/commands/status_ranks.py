@@ -1,4 +1,4 @@
-"""The ranks that matter, as `ddpmon status` prints them: a table of figures; of a run that hangs who is where."""
+"""The ranks that matter, as `ddpmon status` prints them: their figures, or where all ranks are while the run hangs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddpmon.snapshot import Ranks, Snapshot
 
 MAX_ROWS, LEAST_ROWS = 16, 3
 QUIET = ("running", "finished", "unknown")  # states in which a rank is shown only for its figures
-HOST_WIDTH, RANGES_WIDTH = 16, 40
+HOST_WIDTH, RANGES_WIDTH, OPERATION_WIDTH = 16, 40, 32
 COLUMNS = (  # heading, column of Ranks, digits after the point; None where the figure has a form of its own
     ("loss", "loss", None),
     ("step ms", "step_ms", 1),
@@ -33,13 +33,15 @@ COLUMNS = (  # heading, column of Ranks, digits after the point; None where the 
     ("other", "other_ms", 1),
     ("cpu %", "cpu_pct", 0),
 )
-LEFT = ("host", "state", "where", "collective", "at")  # what stands in these columns begins at their left
+LEFT = ("host", "state", "phase", "collective", "at")  # columns whose cells are aligned to the left
 
 
 def rank_lines(snapshot: Snapshot, ranks: Ranks, *, all_ranks: bool) -> Iterator[str]:
-    """The lines of the table; of a run that hangs a row a place, and the figures of its ranks only if all are asked."""
+    """The lines of the tables: of the places while the run hangs, and then the figures only if `all_ranks` is set."""
     if is_hanging(snapshot):
         yield from _places(ranks)
+    if all_ranks and is_hanging(snapshot):
+        yield ""
     if all_ranks or not is_hanging(snapshot):
         if is_standing_still(snapshot):
             yield "No step finishes. The times in the table are medians of the last 20 finished steps."
@@ -47,27 +49,36 @@ def rank_lines(snapshot: Snapshot, ranks: Ranks, *, all_ranks: bool) -> Iterator
 
 
 def _places(ranks: Ranks) -> Iterator[str]:
-    """Who is where: those that wait for others come last."""
+    """A row for each place: those where ranks wait for others come last."""
     found = places(ranks)
     shown = found if len(found) <= MAX_ROWS + 1 else found[:MAX_ROWS]
-    yield from _aligned([["ranks", "number", "where", "for", "collective", "at"], *map(_place, shown)])
+    yield from _aligned(
+        [["ranks", "number", "host", "phase", "for", "collective", "at"], *(_place(ranks, place) for place in shown)]
+    )
     if len(found) > len(shown):
         left = sum(len(place.ranks) for place in found[len(shown) :])
         yield f"and {plural(left, 'more rank')} at {plural(len(found) - len(shown), 'other place')}"
 
 
-def _place(place: Place) -> list[str]:
-    ranges, operation, frame = rank_ranges(place.ranks), place.operation, place.frame
-    where = phase_name(place.phase) if place.state in ("running", "stalled") else place.state
-    number = f" #{place.sequence}" if operation and place.sequence is not None else ""
+def _place(ranks: Ranks, place: Place) -> list[str]:
+    hosts, frame = {ranks.host[rank] for rank in place.ranks}, place.frame
+    phase = phase_name(place.phase) if place.state in ("running", "stalled") else place.state
+    number = f" #{place.sequence}" if place.operation and place.sequence is not None else ""
     return [
-        ranges if len(ranges) <= RANGES_WIDTH else f"{ranges[: RANGES_WIDTH - 3]}...",
+        _ranges(place.ranks),
         f"{len(place.ranks):,}",
-        printable(where) or "-",
+        plural(len(hosts), "host") if len(hosts) > 1 else printable(hosts.pop())[:HOST_WIDTH] or "-",
+        printable(phase)[:HOST_WIDTH] or "-",
         age(place.seconds, "-"),
-        f"{printable(operation)}{number}" or "-",
+        f"{printable(place.operation)[:OPERATION_WIDTH]}{number}" or "-",
         "-" if frame is None else printable(frame_text(frame)),
     ]
+
+
+def _ranges(ranks: tuple[int, ...]) -> str:
+    """`0-20, 22-63`; of many ranges as many as have room, and `...`."""
+    ranges = rank_ranges(ranks)
+    return ranges if len(ranges) <= RANGES_WIDTH else f"{ranges[: RANGES_WIDTH - 4].rpartition(', ')[0]}, ..."
 
 
 def _table(snapshot: Snapshot, ranks: Ranks, *, all_ranks: bool) -> Iterator[str]:
@@ -93,7 +104,10 @@ def _others(ranks: Ranks, left: list[int]) -> str:
     alike, alone = known[left].sum(), len(left) - known[left].sum()
     if not alike:
         return f"{more}, which cannot be compared"
-    spread = np.abs(ranks.work_ms / median_of(ranks.work_ms[known]) - 1)[left][known[left]]
+    median_ms = median_of(ranks.work_ms[known])
+    if not median_ms > 0:
+        return more
+    spread = np.abs(ranks.work_ms[left] / median_ms - 1)[known[left]]
     within = f"within {max(math.ceil(100 * float(spread.max())), 1)} % of the median work"
     return f"{more}: {alike:,} {within}; {alone:,} cannot be compared" if alone else f"{more}, {within}"
 

@@ -13,11 +13,14 @@ from collections.abc import Mapping
 _ESC, _BEL, _ST = "\x1b", "\a", "\x1b\\"
 BACKGROUND_QUERY = f"{_ESC}]11;?{_ST}"
 _ANSWER = re.compile(r"\x1b\]11;([^\x07\x1b]*)(?:\x07|\x1b\\)")
-# What a terminal answers to somebody's question about itself, such as `ESC [ ? 6 2 ; c`. No key begins like that. The
-# answer about a mode, which Textual asks for and understands, has a `$`.
-_REPORT = re.compile(r"\x1b\[[?>=][\d;:]{0,64}[A-Za-z]")
-_BEGUN = re.compile(r"\x1b(?:\](?:1(?:1(?:;[^\x07\x1b]{0,64}\x1b?)?)?)?|\[(?:[?>=][\d;:]{0,64})?)?\Z")
-_MAY_BE_KEYS = (_ESC, f"{_ESC}[")  # the beginnings of an answer that may be all: Esc, and `[` with Alt
+# What a terminal answers to somebody's question about itself: `ESC [ ? 6 2 ; c`, or a string such as `ESC P > | name`.
+# No key begins like that. The answer about a mode, which Textual asks for and understands, has a `$`.
+_NUMBERS, _STRING = r"\[[?>=][\d;:]{0,64}", r"(?:\]\d{1,4};|P[\d!$+>|]|_G)[^\x07\x1b]{0,256}"
+_REPORT = re.compile(rf"\x1b(?:{_NUMBERS}[A-Za-z]|{_STRING}(?:\x07|\x1b\\))")
+_KEYS = r"\x1b(?:\[[?>=]?|\]\d{0,4}|[P_])?"  # such a beginning that may be keys: Esc, or `[`, `]`, `P`, `_` with Alt
+_MAY_BE_KEYS, _BEGUN = re.compile(_KEYS), re.compile(rf"(?:{_KEYS}|\x1b{_NUMBERS}|\x1b{_STRING}\x1b?)\Z")
+_KEY_S = 0.02  # in which a key's other bytes follow its Esc. Textual waits for another 0.1 s.
+_ANSWER_S = 0.2  # in which the rest of an answer follows, also over ssh: it is written at once. Chosen, not measured.
 _RGB = re.compile(r"rgba?:([0-9a-f]{1,4})/([0-9a-f]{1,4})/([0-9a-f]{1,4})", re.IGNORECASE)
 _TEXT_LONGEST = 200
 
@@ -66,35 +69,38 @@ def is_dark(answer: str) -> bool | None:
 
 
 class Answers:
-    """Takes the answers to `BACKGROUND_QUERY` out of what the terminal sends, and what it tells of itself unasked.
+    """Takes what the terminal tells of itself out of what it sends, such as its answer to `BACKGROUND_QUERY`.
 
-    The rest are keys and mouse. Textual takes an answer that it does not know for its letters: `[` would go back in
-    time, and `?` open the help.
+    The rest are keys and mouse. Textual does not know these answers and would press their letters: `[` goes back in
+    time, and `?` opens the help.
 
     Attributes:
-        background: the last answer, None before the first.
+        background: the last answer to `BACKGROUND_QUERY`, None before the first.
     """
 
     def __init__(self) -> None:
         self.background: str | None = None
         self._held = ""
 
-    def take(self, text: str, *, expected: bool) -> str:
-        """What remains of the text; the beginning of an answer is held back until more comes.
+    @property
+    def wait_s(self) -> float | None:
+        """How long to wait for more of what is held back; None where nothing is."""
+        if not self._held:
+            return None
+        return _KEY_S if len(self._held) <= len("\x1b[") else _ANSWER_S
 
-        While an answer is `expected`, so is an Esc at the end, which may be the beginning of one.
-        """
+    def take(self, text: str) -> str:
+        """What remains of the text; the beginning of an answer is held back until more comes."""
         text, self._held = self._held + text, ""
         for match in _ANSWER.finditer(text):
             self.background = match[1]
-        text = _REPORT.sub("", _ANSWER.sub("", text))
+        text = _REPORT.sub("", text)
         begun = _BEGUN.search(text)
-        if begun is not None and (expected or len(begun[0]) > 1):
+        if begun is not None:
             text, self._held = text[: begun.start()], begun[0]
         return text
 
     def release(self) -> str:
-        """What was held back, if that may be all: nothing has followed it, so it is the key."""
-        held = self._held if self._held in _MAY_BE_KEYS else ""
-        self._held = self._held[len(held) :]
-        return held
+        """What was held back and has been waited for in vain: the keys that it is, or nothing of a broken answer."""
+        held, self._held = self._held, ""
+        return held if _MAY_BE_KEYS.fullmatch(held) else ""

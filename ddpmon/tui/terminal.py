@@ -7,7 +7,6 @@ import selectors
 import sys
 import tempfile
 import termios
-import time
 from codecs import getincrementaldecoder
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -24,8 +23,7 @@ from ddpmon.tui.osc import BACKGROUND_QUERY, Answers, can_be_asked, is_dark
 REPLAYED_BYTES = 16_384
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _CHUNK = 4096
-_TICK_S, _HELD_S = 0.1, 0.02  # between two looks at the parser's timeouts; and while the beginning of an answer is held
-_ANSWERED_S = 2.0  # so long after the question, Esc may be the beginning of an answer
+_TICK_S = 0.1  # between two looks at the parser's timeouts
 
 
 class Screen:
@@ -149,7 +147,6 @@ class SteadyDriver(LinuxDriver):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._asked_at = 0.0
         self._file: Any = screen() or self._file
 
     def _get_terminal_size(self) -> tuple[int, int]:
@@ -174,7 +171,6 @@ class SteadyDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         """Start, and ask the terminal for its background if the app wants to know; nobody waits for the answer."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
-        self._asked_at = time.monotonic()
         if getattr(self._app, "asks_background", False) and can_be_asked(os.environ):
             self.write(BACKGROUND_QUERY)
             self.flush()
@@ -186,15 +182,16 @@ class SteadyDriver(LinuxDriver):
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
-                text = answers.release()
-                if selector.select(_HELD_S if text else _TICK_S):
+                if selector.select(answers.wait_s or _TICK_S):
                     try:
                         data = os.read(self.fileno, _CHUNK)
                     except OSError:
                         data = b""
                     if not data:
                         break  # the terminal has gone
-                    text = self._keys(answers, text + decode(data))
+                    text = self._keys(answers, decode(data))
+                else:
+                    text = answers.release()
                 for event in (*parser.feed(text), *parser.tick()) if text else parser.tick():
                     self.process_message(event)
 
@@ -203,7 +200,7 @@ class SteadyDriver(LinuxDriver):
         if REPLACEMENT in text:
             self._enable_mouse_support()  # asks for the mouse in UTF-8 safe reports again
         before = answers.background
-        text = answers.take(text, expected=time.monotonic() - self._asked_at < _ANSWERED_S)
+        text = answers.take(text)
         if answers.background is not None and answers.background != before:
             self._app.post_message(TerminalBackground(is_dark(answers.background)))
         return text

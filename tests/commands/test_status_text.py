@@ -182,13 +182,32 @@ def test_of_a_run_that_hangs_it_is_said_who_is_where_and_the_figures_only_if_all
     printed, whole = list(status_lines(hanging())), list(status_lines(hanging(), all_ranks=True))
     start = printed.index("") + 1
     assert [" ".join(line.split()) for line in printed[start : printed.index("", start)]] == [
-        "ranks number where for collective at",
-        "17 1 input 14 s - /gpt/data.py:7 in read",
-        "0-16, 18-63 63 all-reduce 14 s gloo:all_reduce #41 /gpt/train.py:60 in main: loss.backward()",
+        "ranks number host phase for collective at",
+        "17 1 n17 input 14 s - /gpt/data.py:7 in read",
+        "0-16, 18-63 63 63 hosts all-reduce 14 s gloo:all_reduce #41 /gpt/train.py:60 in main: loss.backward()",
     ]
     assert set(printed) < set(whole)
     figures = whole[whole.index(OLD_FIGURES) :]
     assert [line.split()[0] for line in figures[2:5]] == ["17", "0", "1"], "the rank that is named comes first"
+
+
+def test_what_a_place_says_of_itself_keeps_its_room() -> None:
+    shown = hanging()
+    assert shown.ranks is not None
+    stuck = msgspec.structs.replace(STALL, flights=[Flight("0", 41, 40, "x" * 300)])
+    odd = tuple(stuck if rank % 2 else None for rank in range(64))
+    printed = list(status_lines(dataclasses.replace(shown, ranks=dataclasses.replace(shown.ranks, stall=odd))))
+    (line,) = (line for line in printed if line.lstrip().startswith("1, 3,"))
+    ranges, cut, _ = line.partition(", ...")
+    assert cut
+    assert set(map(int, ranges.split(", "))) < set(range(1, 64, 2)), "no number is cut"
+    assert "xxx" in line
+    assert "x" * 33 not in line
+
+
+def test_ranks_that_do_no_work_have_no_spread() -> None:
+    ranks = unknown_ranks(64, state=("running",) * 64, work_ms=floats(*[0.0] * 63, 1.0))
+    assert any(line == "and 61 more ranks" for line in status_lines(snapshot(findings=(), ranks=ranks)))
 
 
 def test_while_no_step_finishes_the_ranks_that_only_wait_do_not_hide_the_one_that_is_named() -> None:
@@ -204,6 +223,7 @@ def hanging() -> Snapshot:
     waits = Stall(13.1, [Stack("MainThread", [in_backward])], STALL.flights)
     ranks = unknown_ranks(
         64,
+        host=tuple(f"n{rank}" for rank in range(64)),
         state=("stalled",) * 64,
         phase=tuple("input" if rank == 17 else "exposed" for rank in range(64)),
         stall=tuple(stuck if rank == 17 else waits for rank in range(64)),

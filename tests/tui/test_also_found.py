@@ -77,7 +77,7 @@ def test_a_list_of_which_the_filter_fits_nothing_says_so(wanted: str, heading: s
     made = picture_of(NOTES, wanted)
     title, line = text_of(finding_lines(made, 80, 1 + also_found_height(made)))
     assert heading in title
-    assert line.strip() == f"no {what} matches; esc in the overview drops the filter"
+    assert line.strip() == f"no {what} matches; / esc drops the filter"
     assert finding_at(made, 80, 2, 1) is None
 
 

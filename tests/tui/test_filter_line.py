@@ -76,7 +76,7 @@ def test_every_panel_about_ranks_says_that_none_matches(size: tuple[int, int], s
         assert "lateness of rank" not in watched.text()
         for view in ("2", "3", "4", "5"):
             await watched.press(view)
-            await watched.until_shown("matches; esc in the overview drops the filter")
+            await watched.until_shown("matches; / esc drops the filter")
         await watched.press("1", "escape")
         assert len(watched.rows()) == 8
 
@@ -87,7 +87,7 @@ def test_the_only_host_says_that_the_filter_fits_none_of_its_ranks() -> None:
     async def act(watched: Watched) -> None:
         await type_filter(watched, "late>999")
         await watched.press("enter", "3")
-        await watched.until_shown("no rank matches; esc in the overview drops the filter")
+        await watched.until_shown("no rank matches; / esc drops the filter")
         await watched.press("enter")
         await watched.until(lambda: isinstance(watched.app.screen, RankScreen))
         assert "rank 0 " in watched.text(), "the cursor was on its line"
@@ -266,9 +266,10 @@ def test_the_keys_of_a_long_run_view_are_back_once_the_filter_is_kept() -> None:
         (["3"], "/ esc"),
         (["4"], "/ esc"),
         (["5"], "/ esc"),
-        (["3", "enter"], "1 esc"),
-        (["enter"], "1 esc"),
-        (["m", "j", "m", "c"], "1 esc"),
+        (["3", "enter"], "1 / esc"),
+        (["enter"], "1 / esc"),
+        (["f", "enter"], "1 / esc"),
+        (["m", "j", "m", "c"], "1 / esc"),
     ],
 )
 def test_the_key_line_of_every_view_says_how_to_drop_the_filter(to: list[str], keys: str, width: int) -> None:

@@ -80,7 +80,7 @@ def test_ranks_hosts_states_and_findings_can_be_asked_for(typed: str, expected: 
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("99999", "no rank matches; esc in the overview drops the filter"),
+        ("99999", "no rank matches; / esc drops the filter"),
         ("7-3", "7-3 ends before it begins"),
         ("nowhere", "no host, state or finding is called 'nowhere'"),
         ("[*(", "the filter ends where a word or a comparison is expected"),

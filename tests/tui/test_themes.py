@@ -55,35 +55,50 @@ def test_an_answer_never_reaches_the_keys_however_it_is_cut(end: str) -> None:
     whole = f"j\x1b]11;rgb:ffff/ffff/ffff{end}k"
     for cut in range(1, len(whole)):
         answers = Answers()
-        left = answers.take(whole[:cut], expected=True) + answers.take(whole[cut:], expected=True)
-        assert (left, answers.release()) == ("jk", ""), cut
+        assert answers.take(whole[:cut]) + answers.take(whole[cut:]) + answers.release() == "jk", cut
         assert answers.background == "rgb:ffff/ffff/ffff"
 
 
-@pytest.mark.parametrize("report", ["\x1b[?62;4c", "\x1b[>84;0;0c", "\x1b[?0u"])
+@pytest.mark.parametrize(
+    "report",
+    [
+        "\x1b[?62;4c",
+        "\x1b[>84;0;0c",
+        "\x1b[?0u",
+        "\x1bP>|XTerm(390)\x1b\\",
+        "\x1b]10;rgb:0/0/0\a",
+        "\x1b_Gi=1;OK\x1b\\",
+    ],
+)
 def test_what_a_terminal_tells_of_itself_never_reaches_the_keys_however_it_is_cut(report: str) -> None:
     """Its letters were keys: `[` went back in time, and `?` opened the help."""
     whole = f"j{report}k"
     for cut in range(1, len(whole)):
         answers = Answers()
-        left = answers.take(whole[:cut], expected=True) + answers.take(whole[cut:], expected=True)
-        assert (left, answers.release()) == ("jk", ""), cut
+        assert answers.take(whole[:cut]) + answers.take(whole[cut:]) + answers.release() == "jk", cut
 
 
-@pytest.mark.parametrize("keys", ["\x1b[A", "\x1b[<0;3;4M", "\x1b[?2026;2$y", "\x1b[97;5u", "\x1b[I", "[?62;4c"])
+@pytest.mark.parametrize(
+    "keys", ["\x1b[A", "\x1b[<0;3;4M", "\x1b[?2026;2$y", "\x1b[97;5u", "\x1b[I", "[?62;4c", "\x1bPq\x1b]q"]
+)
 def test_keys_the_mouse_and_what_textual_asks_for_arrive(keys: str) -> None:
-    assert Answers().take(keys, expected=False) == keys
-
-
-def test_keys_that_begin_like_an_answer_arrive() -> None:
     answers = Answers()
-    assert answers.take("\x1b", expected=True) == ""
-    assert answers.release() == "\x1b"
-    assert answers.take("\x1b[", expected=False) == ""
-    assert answers.release() == "\x1b["
-    assert answers.take("\x1b", expected=False) == "\x1b"
-    assert answers.take("\x1b[A]11;", expected=True) == "\x1b[A]11;"
-    assert answers.take("\x1b]", expected=False) + answers.take("j", expected=False) == "\x1b]j"
+    assert (answers.take(keys), answers.wait_s) == (keys, None)
+
+
+@pytest.mark.parametrize("keys", ["\x1b", "\x1b[", "\x1b[?", "\x1b]", "\x1b]1", "\x1bP"])
+def test_keys_that_begin_like_an_answer_arrive_if_nothing_follows(keys: str) -> None:
+    answers = Answers()
+    assert answers.take(keys) == ""
+    assert answers.wait_s is not None
+    assert answers.release() + answers.take("q") == f"{keys}q"
+    assert answers.wait_s is None
+
+
+@pytest.mark.parametrize("beginning", ["\x1b[?62", "\x1b]11;rgb:ff", "\x1bP>|XTerm"])
+def test_an_answer_without_its_end_takes_no_later_keys_with_it(beginning: str) -> None:
+    answers = Answers()
+    assert answers.take(beginning) + answers.release() + answers.take("q") == "q"
 
 
 def test_a_notification_is_one_line_without_control_characters() -> None:

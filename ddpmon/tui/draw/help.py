@@ -27,7 +27,7 @@ FILTER = (
     (
         "/",
         "filter; it holds in all views.  tab completes, then goes through the candidates (shift+tab: back);  "
-        "enter keeps it, esc drops it, also later on (/ esc, in the overview esc)",
+        "enter keeps it, esc drops it, also later on (/ esc)",
     ),
     (
         "late>10",

@@ -73,7 +73,7 @@ def sentence_rows(text: str, width: int) -> list[str]:
 
 def no_match(what: str, width: int, look: Look) -> list[Line]:
     """That the filter fits none of `what`, and how to be rid of it, in every view."""
-    return paragraph(f"no {what} matches; esc in the overview drops the filter", " ", look.dim, width, look)
+    return paragraph(f"no {what} matches; / esc drops the filter", " ", look.dim, width, look)
 
 
 def narrowed(wanted: str, shown: int, total: int, look: Look, what: str = "") -> str:

@@ -178,8 +178,8 @@ class BaseScreen(Screen[None]):
 
     @property
     def drop_keys(self) -> Keys:
-        """The keys that drop the filter, where one is set: `esc` in its line or, without one here, in the overview."""
-        return ((f"{'1' if self.bar is None else '/'} esc", DROP),) if self.picture.wanted else ()
+        """The keys that drop the filter, where one is set: `esc` in its line, here or in the overview."""
+        return (("1 / esc" if self.bar is None else "/ esc", DROP),) if self.picture.wanted else ()
 
     @property
     def is_typing(self) -> bool:

@@ -53,3 +53,30 @@ def test_under_the_cursor_a_cell_says_how_many_steps_it_shows() -> None:
         cell = layout.beside(Cursor(0), 0, -back)
         told = text_of(heat_lines(made, 100 + GUTTER + 1, 4, cursor=cell.cursor))[0]
         assert ("the worst of 2" in told) is (shown[99 - back] == 2)
+
+
+@pytest.mark.parametrize("height", [6, 14])
+def test_a_cell_of_which_few_steps_are_late_has_no_hole(height: int) -> None:
+    """Its upper part was black, which elsewhere says that nothing is known."""
+    work = np.full((4, 600), 100.0)
+    work[0, ::7] = 180.0
+    made = replace(snapshot(Made(ranks=4)), heat=heat_of(work))
+    look = LOOKS["colour"]
+    rows = heat_lines(ViewState(made, look), 60 + GUTTER + 1, height)[1:-1]
+    cells = [
+        segment for row in rows for segment in row if segment.text[:1] in (look.glyphs.rare, look.glyphs.block, "█")
+    ]
+    foot = [segment for segment in cells if segment.text[0] == look.glyphs.rare]
+    assert foot, "so many steps share a cell"
+    assert all(segment.style is not None and segment.style.bgcolor is not None for segment in foot)
+    assert not any(" " in row for row in (text[GUTTER : GUTTER + 60] for text in text_of(rows)) if row.strip())
+
+
+@pytest.mark.parametrize(
+    ("hosts", "called"), [(("node1", "node9", "node10"), "n1-n10"), (("node9", "node10", "node1"), "n9 +2")]
+)
+def test_a_row_of_several_hosts_is_a_range_only_if_it_is_one(hosts: tuple[str, ...], called: str) -> None:
+    """`n54-n2` was no range: the hosts stood in the order of their troubles."""
+    names = [host for host in hosts for _ in range(2)] + ["node20", "node21", "node22"] * 2
+    bands = share_out(np.arange(12), names, 2, halves=False)
+    assert bands.label_of(0, 1, np.zeros(12, np.int64))[0] == called

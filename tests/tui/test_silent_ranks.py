@@ -125,3 +125,13 @@ def test_a_silent_host_says_that_it_is_silent_and_not_that_it_is_at_other_steps(
     late = np.where(np.arange(16) < 8, 0.0, np.nan)
     lines = said(replace(made, ranks=replace(made.ranks, lateness_ms=late)), number=1)
     assert lines[1] == " * not compared: its 8 ranks have been silent for 6.0 s"
+
+
+@pytest.mark.parametrize(
+    ("coverage", "orange"),
+    [(Coverage(8, 8, 0.4), ""), (Coverage(8, 8, 6.0), "heard 6.0 s ago"), (Coverage(8, 7, 0.4), "7/8 ranks")],
+)
+def test_only_what_is_not_as_it_should_be_is_orange_in_the_first_line(coverage: Coverage, orange: str) -> None:
+    """`64/64 ranks` was orange, too, where only the age of one of them was not usual."""
+    line = header_line(ViewState(replace(CALM, coverage=coverage), COLOUR), 160)
+    assert "".join(segment.text for segment in line if segment.style == COLOUR.accent).strip() == orange

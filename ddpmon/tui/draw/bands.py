@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -84,10 +85,20 @@ class Bands:
 
 
 def _span(hosts: Sequence[str], most: int = LABEL_MOST) -> str:
-    """`n0-n3`: the first and the last of these hosts, the first alone where both need more than `most` cells."""
-    first, last = hosts[0], hosts[-1]
-    both = first if first == last else f"{first}-{last}"
+    """`n0-n3`: the first and the last of these hosts, the first alone where both need more than `most` cells.
+
+    Hosts that do not stand in the order of their numbers are called `n54 +1`.
+    """
+    distinct = list(dict.fromkeys(hosts))
+    first, more = distinct[0], len(distinct) - 1
+    orders = list(map(_natural, distinct))
+    both = first if not more else f"{first}-{distinct[-1]}" if orders == sorted(orders) else f"{first} +{more}"
     return both if len(both) <= most else first
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """What orders names by the numbers in them: `n9` before `n10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.findall(r"\d+|\D+", name)]
 
 
 def share_out(chosen: Ints, hosts: Sequence[str], room: int, *, halves: bool) -> Bands:

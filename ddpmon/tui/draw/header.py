@@ -114,7 +114,8 @@ def _coverage(picture: ViewState, look: Look) -> list[list[Line]]:
     whole = coverage.reporting >= coverage.expected
     run, newest = picture.snapshot.run, newest_word_s(picture.snapshot)
     over = run is not None and is_over(run.state) and (run.state == "finished" or not _is_fresh(newest))
-    tone = look.dim if over or (whole and _is_fresh(coverage.oldest_age_s)) else look.accent
+    tone = look.dim if over or whole else look.accent
+    age_tone = look.dim if over or _is_fresh(coverage.oldest_age_s) else look.accent
     word = newest if over or picture.snapshot.link.state == "gone" else coverage.oldest_age_s
     if word is not None and picture.stuck_s is not None:
         word = max(word, picture.stuck_s)  # the picture is that old at least
@@ -122,7 +123,7 @@ def _coverage(picture: ViewState, look: Look) -> list[list[Line]]:
     said, brief = f"{'ended' if over else 'heard'} {ago} ago", f"ended {ago}" if over else ago
     told = f"{coverage.reporting:,}/{coverage.expected:,}"
     ways = ((f"{coverage.reporting:,}/{plural(coverage.expected, 'rank')}", said), (told, said), (told, brief))
-    return [[[Segment(text, tone)] for text in way] for way in ways]
+    return [[[Segment(count, tone)], [Segment(old, age_tone)]] for count, old in ways]
 
 
 def _is_fresh(age_s: float | None) -> bool:

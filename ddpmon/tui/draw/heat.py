@@ -235,20 +235,20 @@ RARE = MISSING + 1  # is added to the level of a cell of which few steps are lat
 def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
     """One band in one line or several, with a thin gap above it; the first says what is not known.
 
-    A cell of which few steps are late is thinner, where colours tell the levels.
+    A cell of which few steps are late has their colour at its foot only, where colours tell the levels.
     """
     row, many = grid.levels[band] + RARE * grid.rare[band], lines_of[band]
-    first = _whole(row, look.glyphs.block, look, says=True, rare=look.glyphs.rare if many == 1 else " ")
+    first = _whole(row, look.glyphs.block, look, says=True, rare=look.glyphs.rare if many == 1 else "")
     return [
         first,
-        *(_whole(row, "█", look, rare=look.glyphs.rare if line == many else " ") for line in range(2, many + 1)),
+        *(_whole(row, "█", look, rare=look.glyphs.rare if line == many else "") for line in range(2, many + 1)),
     ]
 
 
 def _whole(row: NDArray[np.int64], block: str, look: Look, *, says: bool = False, rare: str = "") -> Line:
     """One band in one line; where nothing is known blanks, or the words if it `says` so and they have room.
 
-    A cell of which few steps are late has the sign `rare` instead of `block`, where colours tell the levels.
+    A cell of which few steps are late has the colour of the others, and at its foot, where `rare` is its sign, theirs.
     """
     line: Line = []
     runs = _runs(row)
@@ -257,10 +257,12 @@ def _whole(row: NDArray[np.int64], block: str, look: Look, *, says: bool = False
         if level == MISSING:
             before, after = int(place > 0), int(place < len(runs) - 1)
             line += _unknown(length, before, after, look) if says else [Segment(" " * length, look.faint)]
-        elif look.smooth:
-            line.append(Segment((rare if is_rare else block) * length, ink(look.ramp[level])))
-        else:
+        elif not look.smooth:
             line.append(Segment(look.glyphs.levels[level] * length, ink(look.ramp[level])))
+        elif is_rare and rare:
+            line.append(Segment(rare * length, ink(look.ramp[level], look.ramp[0])))
+        else:
+            line.append(Segment(block * length, ink(look.ramp[0 if is_rare else level])))
     return line
 
 

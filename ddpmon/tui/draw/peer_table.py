@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -82,11 +82,18 @@ def peer_lines(
     rows = _fitting(found, columns * (room - 1 - is_short), [rank], findings)
     high = max(-(-len(rows) // columns), 1)
     parts = [rows[first : first + high] for first in range(0, max(len(rows), 1), high)]
-    drawn = [_column(snapshot, rank, part, width // columns, look, findings) for part in parts]
-    lines = [fit([*chain.from_iterable(beside)], width) for beside in zip_longest(*drawn, fillvalue=())]
+    cells = (width,) if columns == 1 else ((width - 1) // 2, width - 1 - (width - 1) // 2)
+    drawn = [_column(snapshot, rank, part, own, look, findings) for part, own in zip(parts, cells, strict=False)]
+    lines = [_beside(line, width) for line in zip_longest(*drawn, fillvalue=list[Segment]())]
     if is_short:
         lines += [[Segment(f" {text}", look.dim)] for text in _missing(0, len(found) - len(rows), width)]
     return lines
+
+
+def _beside(lines: Sequence[Line], width: int) -> Line:
+    """A line of each column, with a gap between them."""
+    apart = (part for line in lines for part in (Segment(" "), *line))
+    return fit(list(apart)[1:], width)
 
 
 def _column(
@@ -96,7 +103,8 @@ def _column(
     name = next((cells for cells in NAMES if width >= cells + 3 * NUMBER_LEAST + 2), NAMES[-1])
     number = min(NUMBER, max((width - name - 2) // 3, NUMBER_LEAST))
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
-    lines = [_heading(_over(snapshot, rank, name), [Segment(heading, look.dim)], name, width, look)]
+    over = _over(snapshot, rank, name) if not rows or any(row.quantity.unit == "ms" for row in rows) else "newest"
+    lines = [_heading(over, [Segment(heading, look.dim)], name, width, look)]
     for row in rows:
         finding = blaming(row, rank, findings)
         style, sign = _tone(row, 0, look, finding)

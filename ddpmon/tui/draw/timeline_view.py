@@ -21,12 +21,12 @@ from ddpmon.schema import RunInfo
 from ddpmon.simulate.plan import MOST_WITH_BUCKETS
 from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.decimation import forward_fill, one_step_in, rate_words
-from ddpmon.tui.draw.panel import axis, beginning, title
+from ddpmon.tui.draw.panel import axis, beginning, title, title_line
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
 from ddpmon.tui.draw.plot import GUTTER, Curve, at_end, body, said_beyond, scale_of
 from ddpmon.tui.draw.timeline_events import Marks, event_rows
 from ddpmon.tui.draw.zoom import Span, column_of, span_words, steps_in, timeline_span, with_span
-from ddpmon.tui.lines import Line, fit, fit_all, left
+from ddpmon.tui.lines import Line, fit, fit_all, left, width_of
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
@@ -263,8 +263,8 @@ def bucket_lines(buckets: BucketView, width: int, height: int, look: Look, key: 
     shown = len(buckets.ms) if len(buckets.ms) + BUCKET_HEAD <= height else max(height - BUCKET_HEAD - 1, 0)
     bare_ms = np.nan_to_num(buckets.exposed_ms)
     numbers = sorted(np.argsort(bare_ms <= 0, kind="stable")[:shown].tolist())
-    lines = [title("buckets", _buckets_remark(buckets, signs, width), width, look)]
-    lines.append([Segment(f"{'':>5} {'size':>7}     least of any rank", look.dim)])
+    lines = [title_line("buckets", _buckets_remark(buckets, signs, width, look), width, look)]
+    lines.append([Segment(f"{'':>5} {'size':>7}     ms of the fastest rank", look.dim)])
     lines += [_bucket_row(buckets, number, float(bare_ms[number]), signs, width, look) for number in numbers]
     if shown < len(buckets.ms):
         lines.append([Segment(f"      {plural(len(buckets.ms) - shown, 'more bucket')}: {key}", look.dim)])
@@ -274,17 +274,19 @@ def bucket_lines(buckets: BucketView, width: int, height: int, look: Look, key: 
 def no_buckets(info: RunInfo | None) -> str:
     """Why no bucket is known."""
     if info is not None and info.bucket_detail:
-        return "no bucket is known yet"
+        return "no bucket is known: the ranks have not told of the same steps yet"
     if info is not None and is_simulated(info):
         return f"bucket detail is simulated for at most {MOST_WITH_BUCKETS} ranks"
     return "bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
 
 
-def _buckets_remark(buckets: BucketView, signs: tuple[str, str], width: int) -> str:
+def _buckets_remark(buckets: BucketView, signs: tuple[str, str], width: int, look: Look) -> Line:
     """What the title says of the bars: what the shades mean, and of when they are where there is room."""
-    steps, shades = f"steps {buckets.first_step:,}-{buckets.last_step:,}", f"{signs[0]} hidden, {signs[1]} exposed"
-    remark = f"{steps}, ms, {shades}"
-    return remark if len(remark) + len("buckets") + 6 <= width else f"ms, {shades}"
+    steps = f"steps {buckets.first_step:,}-{buckets.last_step:,}, ms, "
+    shades = [(signs[0], look.line), (" hidden, ", look.dim), (signs[1], look.text), (" exposed", look.dim)]
+    remark = [Segment(text, style) for text, style in shades]
+    has_room = len(steps) + width_of(remark) + len("buckets") + 6 <= width
+    return [Segment(steps if has_room else "ms, ", look.dim), *remark]
 
 
 def _bucket_row(
@@ -298,7 +300,7 @@ def _bucket_row(
     return [
         Segment(f" {number:>4} {_mebibytes(buckets.sizes[number]):>7} MiB ", look.dim),
         Segment(signs[0] * max(whole - part, 0), look.line),
-        Segment(signs[1] * part, look.accent),
+        Segment(signs[1] * part, look.text),
         Segment(f" {f'<{LEAST_MS:g}' if ms < LEAST_MS else figure(ms, look.unknown)}", look.text),
         Segment(unknown, look.dim),
     ]

@@ -81,7 +81,7 @@ class TimelineScreen(ViewScreen):
         hangs = hangs and rows > 0
         stuck = stuck_height(self.picture, self.table.rank or 0) if hangs else 0
         detail = self._has_buckets
-        beside, alone = detail and self.size.width >= WIDE, detail and self._shows_buckets
+        beside, alone = detail and self.size.width >= WIDE and not hangs, detail and self._shows_buckets
         needed = self._bucket_count + BUCKET_HEAD if alone or beside else 0
         below = max(0 if alone else rows + stuck, needed - TABLE_HEAD)
         high = timeline_height(room, below, first=alone)
@@ -128,7 +128,8 @@ class TimelineScreen(ViewScreen):
     @property
     def _hides_some(self) -> bool:
         """Whether ranks or buckets have no room now."""
-        return self.size.width < WIDE or self._shows_buckets or self._cuts_buckets
+        hangs = is_hanging(self.picture.snapshot)  # then the stacks have the room
+        return self.size.width < WIDE or self._shows_buckets or self._cuts_buckets or hangs
 
     def csv(self) -> str:
         """The steps that are drawn."""

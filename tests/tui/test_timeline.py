@@ -18,6 +18,7 @@ from ddpmon.tui.view_state import ViewState
 from tests.recording.made_recordings import simulated
 from tests.tui.made_runs import HANG, snapshot
 from tests.tui.test_drawing import text_of
+from tests.tui.test_overview import hanging
 from tests.tui.test_views import LATE, MADE, SHOWN, made_timeline, timed
 from tests.tui.watched import Fixed, Watched, watch
 
@@ -233,6 +234,21 @@ def test_while_the_run_hangs_its_stacks_stand_below_the_timeline() -> None:
         assert "shards.py:19" in watched.text()
 
     watch(Fixed(stuck), act, (240, 70))
+
+
+def test_while_the_run_hangs_its_stacks_have_the_room_of_the_buckets() -> None:
+    """The buckets beside the places left the lines below these empty, and the stacks had no room."""
+
+    async def act(watched: Watched) -> None:
+        await watched.press("2")
+        await watched.until_shown("stack of rank 2")
+        assert "─ buckets" not in watched.text()
+        await watched.press("v")
+        await watched.until_shown("─ buckets")
+        await watched.press("v")
+        await watched.until_shown("stack of rank 2")
+
+    watch(Fixed(timed(hanging(8), buckets=True)), act, (160, 50))
 
 
 def test_while_no_step_is_heard_of_the_timeline_does_not_call_itself_live() -> None:

@@ -84,8 +84,8 @@ class Answers:
 
     @property
     def wait_s(self) -> float | None:
-        """How long to wait for more of what is held back; None where nothing is."""
-        if not self._held:
+        """How long to wait for more of what may be keys; None where nothing is held back that may be."""
+        if not _MAY_BE_KEYS.fullmatch(self._held):
             return None
         return _KEY_S if len(self._held) <= len("\x1b[") else _ANSWER_S
 
@@ -101,6 +101,8 @@ class Answers:
         return text
 
     def release(self) -> str:
-        """What was held back and has been waited for in vain: the keys that it is, or nothing of a broken answer."""
-        held, self._held = self._held, ""
-        return held if _MAY_BE_KEYS.fullmatch(held) else ""
+        """The keys that were held back in vain; what can only be an answer stays, however late its end comes."""
+        if not _MAY_BE_KEYS.fullmatch(self._held):
+            return ""
+        keys, self._held = self._held, ""
+        return keys

@@ -95,10 +95,10 @@ def test_keys_that_begin_like_an_answer_arrive_if_nothing_follows(keys: str) -> 
     assert answers.wait_s is None
 
 
-@pytest.mark.parametrize("beginning", ["\x1b[?62", "\x1b]11;rgb:ff", "\x1bP>|XTerm"])
-def test_an_answer_without_its_end_takes_no_later_keys_with_it(beginning: str) -> None:
-    answers = Answers()
-    assert answers.take(beginning) + answers.release() + answers.take("q") == "q"
+@pytest.mark.parametrize("cut", ["\x1b[?62 ;4c", "\x1b]11;rgb:ff ff/ff/ff\a", "\x1bP>|XTerm (390)\x1b\\"])
+def test_the_end_of_an_answer_may_come_late(cut: str) -> None:
+    answers, (beginning, end) = Answers(), cut.split(" ")
+    assert answers.take(beginning) + answers.release() + answers.take(f"{end}q") == "q"
 
 
 def test_a_notification_is_one_line_without_control_characters() -> None:

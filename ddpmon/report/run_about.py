@@ -25,7 +25,6 @@ from ddpmon.report.past import how_ended
 from ddpmon.report.verdicts import firing, is_past, is_standing_still, stops_job
 from ddpmon.report.wording import last_steps
 from ddpmon.schema import RunInfo
-from ddpmon.simulate.plan import MOST_WITH_BUCKETS
 from ddpmon.snapshot import Finding, RunView, Snapshot
 
 Pairs = Sequence[tuple[str, str]]
@@ -133,8 +132,7 @@ def settings(info: RunInfo, run: RunView | None = None) -> Iterator[tuple[str, s
         yield "bucket cap", size(own.bucket_cap_bytes)
     if run is not None:
         yield from _buckets(info, run)
-    simulated = f"simulated for at most {MOST_WITH_BUCKETS} ranks"
-    off = f"off ({simulated if is_simulated(info) else 'DDPMON_BUCKETS=1 turns it on'})"
+    off = "none in this simulated run" if is_simulated(info) else "off (DDPMON_BUCKETS=1 turns it on)"
     yield "bucket detail", "on" if info.bucket_detail else off
     flags = ("find_unused_parameters", "static_graph", "gradient_as_bucket_view")
     for name in flags:

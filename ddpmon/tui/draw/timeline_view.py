@@ -18,7 +18,6 @@ from ddpmon.report.verdicts import is_past, is_standing_still, late_ranks, onset
 from ddpmon.run.model import LOST_S
 from ddpmon.run.recent import RECENT
 from ddpmon.schema import RunInfo
-from ddpmon.simulate.plan import MOST_WITH_BUCKETS
 from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.decimation import forward_fill, one_step_in, rate_words
 from ddpmon.tui.draw.panel import axis, beginning, title, title_line
@@ -273,10 +272,10 @@ def bucket_lines(buckets: BucketView, width: int, height: int, look: Look, key: 
 
 def no_buckets(info: RunInfo | None) -> str:
     """Why no bucket is known."""
-    if info is not None and info.bucket_detail:
+    if info is None or info.bucket_detail:
         return "no bucket is known: the ranks have not told of the same steps yet"
-    if info is not None and is_simulated(info):
-        return f"bucket detail is simulated for at most {MOST_WITH_BUCKETS} ranks"
+    if is_simulated(info):
+        return "this simulated run has no bucket detail"
     return "bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
 
 

@@ -14,7 +14,6 @@ from ddpmon.report.peers import ShownLateness
 from ddpmon.report.rank_places import Place, is_hanging, places, rank_ranges
 from ddpmon.report.trace import frame_text
 from ddpmon.report.verdicts import compared_ranks, is_standing_still, marked_ranks, median_of
-from ddpmon.report.wording import phase_name
 from ddpmon.snapshot import Ranks, Snapshot
 
 MAX_ROWS, LEAST_ROWS = 16, 3
@@ -40,21 +39,20 @@ def rank_lines(snapshot: Snapshot, ranks: Ranks, *, all_ranks: bool) -> Iterator
     """The lines of the tables: of the places while the run hangs, and then the figures only if `all_ranks` is set."""
     if is_hanging(snapshot):
         yield from _places(ranks)
-    if all_ranks and is_hanging(snapshot):
+        if not all_ranks:
+            return
         yield ""
-    if all_ranks or not is_hanging(snapshot):
-        if is_standing_still(snapshot):
-            yield "No step finishes. The times in the table are medians of the last 20 finished steps."
-        yield from _table(snapshot, ranks, all_ranks=all_ranks)
+    if is_standing_still(snapshot):
+        yield "No step finishes. The times in the table are medians of the last 20 finished steps."
+    yield from _table(snapshot, ranks, all_ranks=all_ranks)
 
 
 def _places(ranks: Ranks) -> Iterator[str]:
     """A row for each place: those where ranks wait for others come last."""
     found = places(ranks)
     shown = found if len(found) <= MAX_ROWS + 1 else found[:MAX_ROWS]
-    yield from _aligned(
-        [["ranks", "number", "host", "phase", "for", "collective", "at"], *(_place(ranks, place) for place in shown)]
-    )
+    headings = ["ranks", "number", "host", "phase", "for", "collective", "at"]
+    yield from _aligned([headings, *(_place(ranks, place) for place in shown)])
     if len(found) > len(shown):
         left = sum(len(place.ranks) for place in found[len(shown) :])
         yield f"and {plural(left, 'more rank')} at {plural(len(found) - len(shown), 'other place')}"
@@ -62,13 +60,12 @@ def _places(ranks: Ranks) -> Iterator[str]:
 
 def _place(ranks: Ranks, place: Place) -> list[str]:
     hosts, frame = {ranks.host[rank] for rank in place.ranks}, place.frame
-    phase = phase_name(place.phase) if place.state in ("running", "stalled") else place.state
     number = f" #{place.sequence}" if place.operation and place.sequence is not None else ""
     return [
         _ranges(place.ranks),
         f"{len(place.ranks):,}",
         plural(len(hosts), "host") if len(hosts) > 1 else printable(hosts.pop())[:HOST_WIDTH] or "-",
-        printable(phase)[:HOST_WIDTH] or "-",
+        printable(place.name)[:HOST_WIDTH] or "-",
         age(place.seconds, "-"),
         f"{printable(place.operation)[:OPERATION_WIDTH]}{number}" or "-",
         "-" if frame is None else printable(frame_text(frame)),
@@ -84,7 +81,8 @@ def _ranges(ranks: tuple[int, ...]) -> str:
 def _table(snapshot: Snapshot, ranks: Ranks, *, all_ranks: bool) -> Iterator[str]:
     """The ranks that findings name or that do not run, then the latest ones, and how alike the others are."""
     order, named, late = _worst_first(ranks), marked_ranks(snapshot.findings), ShownLateness(snapshot)
-    quiet = (*QUIET, "stalled") if is_standing_still(snapshot) else QUIET  # then they all are, and most only wait
+    # While no step finishes nearly all ranks are stalled, and most of them only wait.
+    quiet = (*QUIET, "stalled") if is_standing_still(snapshot) else QUIET
     matter = [rank for rank in order if rank in named or ranks.state[rank] not in quiet]
     order = list(dict.fromkeys([*matter, *order]))
     most = min(max(len(matter), LEAST_ROWS), MAX_ROWS)
@@ -137,10 +135,9 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Rows below their headings, each column as wide as it must be."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        cells = zip(rows[0], row, widths, strict=True)
-        yield "  ".join(
-            cell.ljust(width) if name in LEFT else cell.rjust(width) for name, cell, width in cells
-        ).rstrip()
+        columns = zip(rows[0], row, widths, strict=True)
+        cells = (cell.ljust(width) if name in LEFT else cell.rjust(width) for name, cell, width in columns)
+        yield "  ".join(cells).rstrip()
 
 
 def figure(value: float | None, digits: int) -> str:

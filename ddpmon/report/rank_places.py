@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 from ddpmon.parts import Flight, StackFrame, Stall
 from ddpmon.report.trace import main_stack, newest_own
+from ddpmon.report.wording import phase_name
 from ddpmon.snapshot import Ranks, Snapshot
 
-WAITING = ("exposed", "barrier")
+WAITING, ALIVE = ("exposed", "barrier"), ("running", "stalled")  # phases; states of a rank that is in one
 _FRAMES_S = 2.0  # ranks publish once a second, each at a moment of its own
 _MOST_SEEN = 8  # distinct stacks that the next one is compared with
 Where = tuple[tuple[str, int] | None, tuple[str, int] | None]  # the collective with its number; file and line
@@ -40,7 +41,12 @@ class Place:
     @property
     def is_waiting(self) -> bool:
         """Whether they wait for other ranks."""
-        return self.phase in WAITING and self.state in ("running", "stalled")
+        return self.phase in WAITING and self.state in ALIVE
+
+    @property
+    def name(self) -> str:
+        """The phase as the screen calls it, or the state of ranks that are in no phase any more."""
+        return phase_name(self.phase) if self.state in ALIVE else self.state
 
 
 def is_hanging(snapshot: Snapshot) -> bool:

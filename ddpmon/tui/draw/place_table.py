@@ -7,7 +7,6 @@ from rich.segment import Segment
 from ddpmon.format import age, count, plural
 from ddpmon.report.rank_places import Place, is_hanging, places, rank_ranges
 from ddpmon.report.trace import shortened
-from ddpmon.report.wording import phase_name
 from ddpmon.tui.draw.detail import stall_lines
 from ddpmon.tui.draw.panel import title
 from ddpmon.tui.draw.table import MARKED
@@ -16,7 +15,7 @@ from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
 NAMED = 18  # cells of the ranks' numbers
-OPERATION = 12
+OPERATION, PHASE = 12, 10
 STACK_LEAST = 3  # lines below which no further stack is begun
 SOURCE_LEAST = 14  # cells of a source line below which it is left out
 WIDE = 100  # from here on the collective has a column
@@ -92,21 +91,23 @@ def leader_of(picture: ViewState, rank: int) -> int:
 
 def _headings(width: int, look: Look) -> Line:
     collective = f"{'collective':<{OPERATION}} {'seq':>7}  " if width >= WIDE else ""
-    text = f"    {'ranks':<{NAMED}} {'number':>6}  {'phase':<10} {'for':>6}  {collective}top of the Python stack"
+    text = f"    {'ranks':<{NAMED}} {'number':>6}  {'phase':<{PHASE}} {'for':>6}  {collective}top of the Python stack"
     return fit([Segment(text, look.dim)], width)
 
 
 def _row(place: Place, here: bool, width: int, look: Look, chosen: tuple[int, ...]) -> Line:
     sign, style = (look.glyphs.stalled, look.dim) if place.is_waiting else (look.glyphs.lost, look.broken)
     name = left(rank_ranges(place.ranks), NAMED, look.glyphs.more)
-    phase = phase_name(place.phase) if place.state in ("running", "stalled") else place.state
+    phase = left(look.clean(place.name), PHASE, look.glyphs.more)
     line = [
         Segment(look.glyphs.cursor if here else " ", look.strong),
         Segment(f"{sign} ", style),
         Segment(MARKED if not set(chosen).isdisjoint(place.ranks) else " ", look.accent),
         Segment(f"{name} ", look.text if place.is_waiting else look.strong),
         Segment(f"{len(place.ranks):>6,}  ", look.text),
-        Segment(f"{left(look.clean(phase), 10, look.glyphs.more)} ", look.text if place.is_waiting else look.accent),
+        Segment(
+            f"{left(look.clean(place.name), 10, look.glyphs.more)} ", look.text if place.is_waiting else look.accent
+        ),
         Segment(f"{age(place.seconds, look.unknown):>6}  ", look.text),
     ]
     if width >= WIDE:

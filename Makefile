@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
 FRAMEWORKS := build/frameworks
-# pip would compile every module of every library, which takes most of a minute: Python compiles those that are imported.
+# Python keeps what it has compiled, in every target. So pip need not compile all modules of all libraries, which takes
+# most of a minute.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test quick matrix frameworks check bench gpu findings pictures picture-set package clean

@@ -39,8 +39,8 @@ def bucket_ms(plan: Plan, work: F32, backward: F32, duration: F32, own: I64) -> 
     before, left = np.cumsum(sizes) - sizes, np.cumsum(sizes[::-1])[::-1]
     launch = _launches(plan, work, backward, sizes)
     ready = launch.max(axis=0)
-    rate = ((duration[:, None] - ready) / left).min(axis=1, keepdims=True)  # ms a byte: the slowest that is in time
-    done = rate * (before + sizes) + np.maximum.accumulate(ready - rate * before, axis=1)
+    ms_a_byte = ((duration[:, None] - ready) / left).min(axis=1, keepdims=True)
+    done = ms_a_byte * (before + sizes) + np.maximum.accumulate(ready - ms_a_byte * before, axis=1)
     earlier = np.concatenate([np.full_like(done[:, :1], -np.inf), done[:, :-1]], axis=1)
     found: F32 = (done - np.maximum(launch[own], earlier)).astype(np.float32)
     return found

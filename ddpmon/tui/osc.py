@@ -17,7 +17,8 @@ _ANSWER = re.compile(r"\x1b\]11;([^\x07\x1b]*)(?:\x07|\x1b\\)")
 # No key begins like that. The answer about a mode, which Textual asks for and understands, has a `$`.
 _NUMBERS, _STRING = r"\[[?>=][\d;:]{0,64}", r"(?:\]\d{1,4};|P[\d!$+>|]|_G)[^\x07\x1b]{0,256}"
 _REPORT = re.compile(rf"\x1b(?:{_NUMBERS}[A-Za-z]|{_STRING}(?:\x07|\x1b\\))")
-_KEYS = r"\x1b(?:\[[?>=]?|\]\d{0,4}|[P_])?"  # such a beginning that may be keys: Esc, or `[`, `]`, `P`, `_` with Alt
+# The beginnings of an answer that may be keys: Esc, or `[`, `]`, `P` or `_` pressed with Alt, and what is typed then.
+_KEYS = r"\x1b(?:\[[?>=]?|\]\d{0,4}|[P_])?"
 _MAY_BE_KEYS, _BEGUN = re.compile(_KEYS), re.compile(rf"(?:{_KEYS}|\x1b{_NUMBERS}|\x1b{_STRING}\x1b?)\Z")
 _KEY_S = 0.02  # in which a key's other bytes follow its Esc. Textual waits for another 0.1 s.
 _ANSWER_S = 0.2  # in which the rest of an answer follows, also over ssh: it is written at once. Chosen, not measured.

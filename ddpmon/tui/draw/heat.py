@@ -248,7 +248,8 @@ def _tall(grid: Grid, band: int, lines_of: list[int], look: Look) -> list[Line]:
 def _whole(row: NDArray[np.int64], block: str, look: Look, *, says: bool = False, rare: str = "") -> Line:
     """One band in one line; where nothing is known blanks, or the words if it `says` so and they have room.
 
-    A cell of which few steps are late has the colour of the others, and at its foot, where `rare` is its sign, theirs.
+    A cell of which few steps are late is calm, where colours tell the levels. If `rare` is given, it is the sign of
+    such a cell: its lower part has the colour of the late steps.
     """
     line: Line = []
     runs = _runs(row)

@@ -193,7 +193,7 @@ def help_lines(
 
 
 def _sections(view: str, yours: Pairs, everywhere: Pairs) -> Sequence[tuple[str, Pairs, bool]]:
-    """The heading of each section, what it explains, and whether that are keys; each word stands there once."""
+    """Of each section the heading, what it explains, and whether it explains keys. Each word is explained once."""
     words = {word: (word, meaning) for word, meaning in (*WORDS, *HOSTS)}
     here = tuple(words[word] for word in WORDS_OF.get(view, ()))
     return (

@@ -105,9 +105,7 @@ def _row(place: Place, here: bool, width: int, look: Look, chosen: tuple[int, ..
         Segment(MARKED if not set(chosen).isdisjoint(place.ranks) else " ", look.accent),
         Segment(f"{name} ", look.text if place.is_waiting else look.strong),
         Segment(f"{len(place.ranks):>6,}  ", look.text),
-        Segment(
-            f"{left(look.clean(place.name), 10, look.glyphs.more)} ", look.text if place.is_waiting else look.accent
-        ),
+        Segment(f"{phase} ", look.text if place.is_waiting else look.accent),
         Segment(f"{age(place.seconds, look.unknown):>6}  ", look.text),
     ]
     if width >= WIDE:

@@ -53,7 +53,7 @@ class TextField:
         values: the word of each rank; None for a word of findings.
         words: the words that it can have, as far as they are known beforehand.
         aliases: other names for it.
-        called: what a filter may call such a word: as it is, or as the screen says it.
+        spellings: of one of these words: those that a filter may use.
     """
 
     name: str
@@ -61,11 +61,11 @@ class TextField:
     values: Callable[[Ranks], Sequence[str]] | None = None
     words: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
-    called: Callable[[str], Sequence[str]] = lambda word: (word,)
+    spellings: Callable[[str], Sequence[str]] = lambda word: (word,)
 
 
-def phase_called(phase: str) -> tuple[str, ...]:
-    """What a phase is called: `exposed` also all-reduce, and `other` also between phases, as the screen has them."""
+def phase_spellings(phase: str) -> tuple[str, ...]:
+    """A phase as the frames call it and as the screen does: `exposed` is all-reduce there, `other` between phases."""
     return phase, phase_name(phase), phase_words(phase).removeprefix("in ")
 
 
@@ -121,7 +121,7 @@ _PHASES = (*PHASES, phase_name("exposed"), "barrier")
 _TEXTS = (
     TextField("host", "the host's name", lambda ranks: ranks.host, aliases=("node",)),
     TextField("state", "running, stalled, finished, failed, lost", lambda ranks: ranks.state, STATES),
-    TextField("phase", "where it is now", lambda ranks: ranks.phase, _PHASES, called=phase_called),
+    TextField("phase", "where it is now", lambda ranks: ranks.phase, _PHASES, spellings=phase_spellings),
     TextField("finding", "the kind of a finding that names it", words=(*KINDS, RESTARTED), aliases=("kind",)),
     TextField("severity", "of a finding that names it", words=tuple(SEVERITIES)),
 )

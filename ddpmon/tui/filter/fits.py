@@ -128,7 +128,7 @@ def _ranks_of(leaf: Interval | Like, snapshot: Snapshot, ranks: Ranks) -> Mask:
         return _named_by(named, ranks)
     values = TEXTS[leaf.field].values
     assert values is not None
-    return _like(leaf, values(ranks), TEXTS[leaf.field].called)
+    return _like(leaf, values(ranks), TEXTS[leaf.field].spellings)
 
 
 def _within(leaf: Interval, snapshot: Snapshot, ranks: Ranks) -> Mask:
@@ -142,11 +142,11 @@ def _within(leaf: Interval, snapshot: Snapshot, ranks: Ranks) -> Mask:
     return above & below
 
 
-def _like(leaf: Like, values: Sequence[str], called: Callable[[str], Sequence[str]]) -> Mask:
+def _like(leaf: Like, values: Sequence[str], spellings: Callable[[str], Sequence[str]]) -> Mask:
     """Each word is looked at once, however many ranks have it."""
     different, search = set(values), leaf.pattern.search
-    is_host = leaf.field == "host"
-    fits = _hosts_like(leaf, different) if is_host else {word for word in different if any(map(search, called(word)))}
+    spelled = (word for word in different if any(map(search, spellings(word))))
+    fits = _hosts_like(leaf, different) if leaf.field == "host" else set(spelled)
     return np.fromiter(map(fits.__contains__, values), np.bool_, len(values))
 
 

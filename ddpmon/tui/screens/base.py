@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FILTER_KEYS: Keys = (("enter", "keep the filter"), ("tab", "complete"), ("esc", "drop it"))
 DROP = "drop filter"
-TAKEN: Keys = (("y", "copy"), ("w", "save"))  # along, from every view
+COPY_KEYS: Keys = (("y", "copy"), ("w", "save"))  # of every view
 
 
 class BaseScreen(Screen[None]):

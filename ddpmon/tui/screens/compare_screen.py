@@ -15,7 +15,7 @@ from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.draw.peer_table import loud_findings, marked_lines, ranks_fitting, table_size
 from ddpmon.tui.draw.run_plots import count_below, marked_plots, plots_below, run_plots
 from ddpmon.tui.lines import Line, fit_all
-from ddpmon.tui.screens.base import TAKEN, ViewScreen
+from ddpmon.tui.screens.base import COPY_KEYS, ViewScreen
 from ddpmon.tui.view_state import fills_room
 from ddpmon.tui.view_tables import TableName, compare_csv
 from ddpmon.tui.widgets.canvas import Canvas, ScrollText
@@ -103,4 +103,4 @@ class CompareScreen(ViewScreen):
         """Back, scrolling, what can be taken along."""
         scroll = (("j k", "scroll"),) if self._scrolls else ()
         rest = (*self.pause, *self.zoom_keys, ("q", "quit"))
-        return (*self.back_keys, *scroll, ("1-5", "views"), *TAKEN, ("?", "help"), *rest)
+        return (*self.back_keys, *scroll, ("1-5", "views"), *COPY_KEYS, ("?", "help"), *rest)

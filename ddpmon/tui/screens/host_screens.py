@@ -21,7 +21,7 @@ from ddpmon.tui.draw.panel import Keys, no_match, without_heading
 from ddpmon.tui.draw.panel_sizes import host_plan
 from ddpmon.tui.filter.fits import fitting_ranks
 from ddpmon.tui.lines import Line, fit_all
-from ddpmon.tui.screens.base import TAKEN, ViewScreen
+from ddpmon.tui.screens.base import COPY_KEYS, ViewScreen
 from ddpmon.tui.view_state import fills_room
 from ddpmon.tui.view_tables import TableName, hosts_csv
 from ddpmon.tui.widgets.canvas import Canvas
@@ -248,7 +248,7 @@ class HostsScreen(HostReading):
         """Back, the whole of a host, the order."""
         if self.is_typing:
             return self.typing_keys
-        rest = (("5", "findings"), *self.pause, ("?", "help"), *self.zoom_keys, *TAKEN, ("q", "quit"))
+        rest = (("5", "findings"), *self.pause, ("?", "help"), *self.zoom_keys, *COPY_KEYS, ("q", "quit"))
         if len(self.picture.snapshot.nodes) == 1:
             return (*self.back_keys, ("j k", "move"), ("enter", "rank"), *rest)
         order = (("v", "metric"), (", .", "sort"), ("r", "reverse"), ("/", "filter"))
@@ -330,5 +330,5 @@ class HostScreen(HostReading):
 
     def keys(self) -> Keys:
         """Back, to a rank, scrolling."""
-        rest = (("5", "findings"), *self.pause, ("?", "help"), *self.zoom_keys, *TAKEN, ("q", "quit"))
+        rest = (("5", "findings"), *self.pause, ("?", "help"), *self.zoom_keys, *COPY_KEYS, ("q", "quit"))
         return (*self.back_keys, ("j k", "move"), ("enter", "rank"), *rest)

@@ -15,7 +15,7 @@ from ddpmon.tui.draw.courses import METRICS, offered
 from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line
-from ddpmon.tui.screens.base import TAKEN, ViewScreen
+from ddpmon.tui.screens.base import COPY_KEYS, ViewScreen
 from ddpmon.tui.view_tables import TableName, rank_csv
 from ddpmon.tui.widgets.canvas import Canvas
 
@@ -110,5 +110,5 @@ class RankScreen(ViewScreen):
 
     def keys(self) -> Keys:
         """Back, along the table's order, its host, freeze."""
-        more = (("5", "findings"), *self.pause, ("?", "help"), ("z Z", "zoom"), *TAKEN, ("q", "quit"))
+        more = (("5", "findings"), *self.pause, ("?", "help"), ("z Z", "zoom"), *COPY_KEYS, ("q", "quit"))
         return (*self.back_keys, ("j k", "next, previous rank"), ("v", "plot"), ("h", "host"), ("m", "mark"), *more)

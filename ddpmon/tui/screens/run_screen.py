@@ -12,7 +12,7 @@ from ddpmon.tui.draw.run_view import run_lines
 from ddpmon.tui.filter.fits import fitting_findings
 from ddpmon.tui.lines import Line
 from ddpmon.tui.own_cost import OwnCost
-from ddpmon.tui.screens.base import TAKEN, ViewScreen
+from ddpmon.tui.screens.base import COPY_KEYS, ViewScreen
 from ddpmon.tui.view_tables import TableName, run_csv
 from ddpmon.tui.widgets.canvas import Canvas, ScrollText
 from ddpmon.tui.widgets.filter_bar import FilterBar
@@ -53,4 +53,5 @@ class RunScreen(ViewScreen):
             return self.typing_keys
         scroll = (("j k", "scroll"),) if self._count > self.query_one(ScrollText).size.height else ()
         views = (("1-5", "views"), ("/", "filter"))
-        return (*self.back_keys, *scroll, *views, *self.pause, ("?", "help"), *self.zoom_keys, *TAKEN, ("q", "quit"))
+        rest = (*self.pause, ("?", "help"), *self.zoom_keys, *COPY_KEYS, ("q", "quit"))
+        return (*self.back_keys, *scroll, *views, *rest)

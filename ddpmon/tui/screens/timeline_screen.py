@@ -23,7 +23,7 @@ from ddpmon.tui.draw.timeline_view import (
 )
 from ddpmon.tui.draw.zoom import shown_timeline
 from ddpmon.tui.lines import Line
-from ddpmon.tui.screens.base import TAKEN, ViewScreen
+from ddpmon.tui.screens.base import COPY_KEYS, ViewScreen
 from ddpmon.tui.view_tables import TableName, timeline_csv
 from ddpmon.tui.widgets.canvas import Canvas
 from ddpmon.tui.widgets.filter_bar import FilterBar
@@ -145,5 +145,5 @@ class TimelineScreen(ViewScreen):
         zoom, hides_some = ("z Z", "zoom"), self._has_buckets and self._hides_some
         buckets = (("v", "ranks" if self._shows_buckets else "buckets"),) if hides_some else ()
         rank = (("enter", "rank"),) if self.table.display else ()
-        more = (zoom, ("/", "filter"), *self.pause, *TAKEN, ("q", "quit"))
+        more = (zoom, ("/", "filter"), *self.pause, *COPY_KEYS, ("q", "quit"))
         return (*self.back_keys, *past, *rank, *buckets, ("?", "help"), *more)

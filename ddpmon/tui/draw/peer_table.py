@@ -71,8 +71,8 @@ def peer_lines(
     """Title and a row a quantity: this rank, the median of the others, the difference; at most `room` lines.
 
     What one of the `findings` blames is marked. `compared` is the rank beside the others, where that is known already.
-    Where not all figures have room, they stand in two columns, and where that is not enough, the last line says how
-    many more there are.
+    Where not all figures have room, they stand in two columns if these are wide enough. Where that is not enough
+    either, the last line says how many more there are, if more than `SAID_FROM` lines of both columns have room.
     """
     if room < 2:
         return []
@@ -82,7 +82,7 @@ def peer_lines(
     rows = _fitting(found, columns * (room - 1 - is_short), [rank], findings)
     high = max(-(-len(rows) // columns), 1)
     parts = [rows[first : first + high] for first in range(0, max(len(rows), 1), high)]
-    cells = (width,) if columns == 1 else ((width - 1) // 2, width - 1 - (width - 1) // 2)
+    cells = (width,) if columns == 1 else ((width - 1) // 2, width // 2)
     drawn = [_column(snapshot, rank, part, own, look, findings) for part, own in zip(parts, cells, strict=False)]
     lines = [_beside(line, width) for line in zip_longest(*drawn, fillvalue=list[Segment]())]
     if is_short:

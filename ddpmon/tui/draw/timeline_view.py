@@ -272,9 +272,9 @@ def bucket_lines(buckets: BucketView, width: int, height: int, look: Look, key: 
 
 def no_buckets(info: RunInfo | None) -> str:
     """Why no bucket is known."""
-    if info is None or info.bucket_detail:
+    if info is not None and info.bucket_detail:
         return "no bucket is known: the ranks have not told of the same steps yet"
-    if is_simulated(info):
+    if info is not None and is_simulated(info):
         return "this simulated run has no bucket detail"
     return "bucket detail is off: attach(buckets=True) or DDPMON_BUCKETS=1 turns it on"
 

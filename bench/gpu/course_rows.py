@@ -135,4 +135,13 @@ ROWS = (
         "a child is aborted, or growth",
         "all of it but the events, for 12 s",
     ),
+    Row(
+        13,
+        "any_run",
+        300.0,
+        "jobs under `ddpmon run`: torch.compile, GradScaler, FSDP2, Accelerate, Hugging Face's Trainer, Lightning",
+        "they are watched without a line of code, and no bit changes",
+        "losses or parameters differ, a phase is missing, or another loss is said than the job's",
+        "all of it, with Gloo",
+    ),
 )

@@ -95,13 +95,13 @@ def ranks(fault: str, folder: Path, rehearse: bool) -> Iterator[list[subprocess.
             process.wait()
 
 
-def status(folder: Path) -> dict[str, Any]:
-    """What `ddpmon status --json` prints; {} while it finds no run.
+def status(folder: Path, name: str) -> dict[str, Any]:
+    """What `ddpmon status --json` prints of the run of that name; {} while it finds none.
 
     Raises:
         SystemExit: the command does not work here.
     """
-    command = [sys.executable, "-m", "ddpmon.cli", "status", "--json"]
+    command = [sys.executable, "-m", "ddpmon.cli", "status", "--json", name]
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if "Error" in done.stderr and not done.stdout:
@@ -121,7 +121,7 @@ def watch(fault: str, folder: Path, rehearse: bool, figures: Figures) -> str:
             time.sleep(_ASK_S)
             if any(process.poll() is not None for process in processes):
                 return "a rank has ended"
-            said = status(folder)
+            said = status(folder, fault)
             loud = [each for each in said.get("findings", ()) if each["severity"] != "info"]
             named = [each for each in loud if KINDS[each["kind"]].late]
             problem = compare(fault, named[0], said, figures) if named else problem

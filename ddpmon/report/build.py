@@ -110,7 +110,7 @@ def build_job(run: Run, ranks: Ranks, alive: NDArray[np.bool_], findings: Sequen
         waiting_for=_waited_for(findings),
         allreduce_ms=known(median(ranks.allreduce_ms)),
         exposed_ms=known(median(ranks.exposed_ms)),
-        busbw_gb_s=known(_busbw(run)),
+        busbw_gb_s=known(_busbw(run, alive)),
         monitor_us=known(median(run.latest.cost_us)),
         dropped=int((run.latest.dropped_steps + run.latest.dropped_frames).sum()),
         tokens_per_s=known(tokens / mean_ms * 1e3) if mean_ms > 0 else None,
@@ -141,9 +141,9 @@ def _throughput_ranks(run: Run, left: int) -> int | None:
     return left if left > 0 else int((~away).sum())
 
 
-def _busbw(run: Run) -> float:
+def _busbw(run: Run, ranks: NDArray[np.bool_]) -> float:
     """Bus bandwidth in GB/s; NaN without bucket detail, and of one rank."""
-    return float(bus_bandwidth(run.bucket_bytes(), np.array(run.bucket_transfer_ms()), run.info.world_size))
+    return float(bus_bandwidth(run.bucket_bytes(), np.array(run.bucket_transfer_ms(ranks)), run.info.world_size))
 
 
 def _lateness(late_ms: Floats, silent: NDArray[np.bool_], goes_on: NDArray[np.bool_]) -> Floats:

@@ -31,7 +31,7 @@ def build_timeline(run: Run, newest: NewestSteps, heat: Heat, ranks: NDArray[np.
     rank = np.where(told, newest.worst_rank, -1)
     known = np.flatnonzero(np.isfinite(newest.duration_ms))
     first = int(known[0]) if known.size else len(steps)
-    seen, transfers = run.buckets.transfers()
+    seen, transfers = run.buckets.transfers(ranks)
     return Timeline(
         step=steps[first:],
         late_pct=late_pct[first:],
@@ -41,7 +41,7 @@ def build_timeline(run: Run, newest: NewestSteps, heat: Heat, ranks: NDArray[np.
         busbw_gb_s=_bandwidth(run, steps, seen, transfers)[first:],
         loss=newest.loss[first:],
         marks=_marks(run, int(steps[first]) if first < len(steps) else 0),
-        buckets=_buckets(run, seen, transfers),
+        buckets=_buckets(run, seen, transfers, ranks),
         restarts=tuple(run.restarted),
     )
 
@@ -66,7 +66,7 @@ def _bandwidth(run: Run, steps: Ints, seen: Ints, transfers: NDArray[np.float32]
     return found
 
 
-def _buckets(run: Run, seen: Ints, transfers: NDArray[np.float32]) -> BucketView | None:
+def _buckets(run: Run, seen: Ints, transfers: NDArray[np.float32], ranks: NDArray[np.bool_]) -> BucketView | None:
     """The buckets, medians over the newest steps; the exposed part is what lies after the last gradient was ready.
 
     By then all buckets have been launched, so the last ones follow each other without a gap: the exposed time is the
@@ -75,7 +75,7 @@ def _buckets(run: Run, seen: Ints, transfers: NDArray[np.float32]) -> BucketView
     if not len(seen):
         return None
     ms = np.median(transfers, axis=0).astype(np.float64)
-    exposed = row_medians(np.fmin.reduce(run.rings.take("exposed", seen), axis=0)[None, :])[0]
+    exposed = row_medians(np.fmin.reduce(run.rings.take("exposed", seen, np.flatnonzero(ranks)), axis=0)[None, :])[0]
     after = np.cumsum(ms[::-1])[::-1] - ms  # what follows each bucket
     part = np.clip(exposed - after, 0.0, ms) if np.isfinite(exposed) else np.full(len(ms), np.nan)
     return BucketView(run.buckets.sizes, ms, part, int(seen[0]), int(seen[-1]))

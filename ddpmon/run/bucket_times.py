@@ -25,14 +25,9 @@ def bus_bandwidth(size: int, ms: NDArray[np.floating], ranks: int) -> NDArray[np
 
 
 class BucketTimes:
-    """The newest steps of every rank that has bucket detail.
+    """The newest steps of every rank that has bucket detail."""
 
-    Args:
-        world_size: of the run; nothing is known of a reduction until all ranks tell.
-    """
-
-    def __init__(self, world_size: int) -> None:
-        self._world_size = world_size
+    def __init__(self) -> None:
         self._ranks: dict[int, tuple[list[int], dict[int, F32]]] = {}
 
     def add(self, rank: int, columns: BucketColumns) -> None:
@@ -55,16 +50,22 @@ class BucketTimes:
         """Bytes of each bucket, as the first rank has them; empty without bucket detail."""
         return tuple(next(iter(self._ranks.values()))[0]) if self._ranks else ()
 
-    def transfers(self) -> tuple[I64, F32]:
+    def transfers(self, ranks: NDArray[np.bool_]) -> tuple[I64, F32]:
         """(steps [S], ms [S, buckets]): the newest steps, and of each bucket the least that any rank took.
 
-        The rank that comes last waits for nobody, so its time is the transfer. Empty until all ranks tell of the same
-        buckets.
+        The rank that comes last waits for nobody, so its time is the transfer.
+
+        Args:
+            ranks: [world] those that reduce together. Until all of these tell of the same buckets, there are no steps.
         """
         nothing = np.empty(0, np.int64), np.empty((0, len(self.sizes)), np.float32)
-        if len(self._ranks) < self._world_size or len({tuple(sizes) for sizes, _ in self._ranks.values()}) != 1:
+        who = np.flatnonzero(ranks).tolist() if self._ranks else []
+        if not who or not self._ranks.keys() >= set(who):
             return nothing
-        tables = [steps for _, steps in self._ranks.values()]
+        told = [self._ranks[rank] for rank in who]
+        if len({tuple(sizes) for sizes, _ in told}) != 1:
+            return nothing
+        tables = [steps for _, steps in told]
         common = sorted(set.intersection(*(set(steps) for steps in tables)))[-_NEWEST:]
         if not common:
             return nothing

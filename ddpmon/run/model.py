@@ -96,7 +96,7 @@ class Run:
         self.restarted: Restarts = deque(maxlen=MOST_RESTARTS)
         self._older = dict[int, StepColumns]()  # rank -> what begins the series
         self._counted, self._members = (-1, -1), dict[int | str, tuple[int, ...]]()
-        self._gpus, self.buckets = Gpus(LOST_S), BucketTimes(info.world_size)
+        self._gpus, self.buckets = Gpus(LOST_S), BucketTimes()
 
     def add_rank(self, frame: RankFrame, now: float, age_s: float = 0.0) -> None:
         """Take one rank's frame in; `age_s` is how old it was when it was read at `now`."""
@@ -382,9 +382,9 @@ class Run:
         complete: I64 = steps[self.rings.present(steps, who).all(axis=0)]
         return complete
 
-    def bucket_transfer_ms(self) -> float:
-        """True transfer a step: the sum over buckets of the minimum over ranks, median over steps; NaN if unknown."""
-        _, transfers = self.buckets.transfers()
+    def bucket_transfer_ms(self, ranks: NDArray[np.bool_]) -> float:
+        """True transfer a step: the sum over buckets of the minimum over `ranks`, median over steps; NaN if unknown."""
+        _, transfers = self.buckets.transfers(ranks)
         return float(np.median(transfers.sum(axis=1))) if len(transfers) else float("nan")
 
     def bucket_bytes(self) -> int:

@@ -9,12 +9,13 @@ import pytest
 
 from ddpmon.machine import ProcessFigures
 from ddpmon.report.build import build_heat, build_job, build_ranks, build_series
+from ddpmon.report.build_timeline import build_timeline
 from ddpmon.report.job_progress import throughput_unit
 from ddpmon.report.peers import at_same_steps, possible_others
 from ddpmon.report.rank_detail import build_detail
 from ddpmon.run.model import Run
 from ddpmon.run.resources import RESOURCES
-from ddpmon.schema import HistoryFrame, StepColumns
+from ddpmon.schema import BucketColumns, HistoryFrame, StepColumns
 from tests.made_frames import RUN_ID, MadeJob, healthy_phases, rank_frame, run_info
 
 NOBODY = np.empty(0, np.int64)
@@ -173,6 +174,22 @@ def test_a_rank_that_restarted_on_its_own_has_no_others_and_is_none_of_theirs() 
     assert own.courses["work"].others.size == 0
     work = run.rings.take("work", other.courses["work"].step)
     np.testing.assert_allclose(other.courses["work"].others[1], np.median(work[[2, 3]], axis=0), rtol=1e-5)
+
+
+def test_buckets_are_those_of_the_ranks_that_reduce_together() -> None:
+    run = restarted(4, alone=[3])
+    for rank, ms in enumerate((5.0, 4.0, 6.0, 1.0)):
+        at = range(20, 40) if rank == 3 else range(380, 400)
+        steps = MadeJob(healthy_phases(4, 400)).columns(rank, at.start, at.stop)
+        detail = BucketColumns(step=steps.step, sizes=[1000], ms=np.full(len(at), ms, "<f4").tobytes())
+        run.add_rank(rank_frame(rank, 10, steps, pid=900 + rank if rank == 3 else 100 + rank, buckets=detail), END_S)
+    run.settle(END_S)
+    newest = run.step_map.read()
+    together = run.keeping_up(run.taking_part())
+    view = build_timeline(run, newest, build_heat(run, newest)[0], together).buckets
+    assert together.tolist() == [True, True, True, False]
+    assert view is not None
+    assert (view.ms.tolist(), view.first_step, view.last_step) == ([4.0], 380, 399)
 
 
 def test_ranks_that_findings_name_are_none_of_the_others() -> None:

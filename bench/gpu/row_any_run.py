@@ -1,0 +1,157 @@
+"""Row 13: trainings without a line of ddpmon's: what `ddpmon run` sees of them on a GPU, and that it changes no bit.
+
+Seven jobs of one rank (`any_run_job.py`): `torch.compile` around and inside DDP, a `GradScaler` with two micro-batches
+a step, FSDP2, Accelerate, Hugging Face's Trainer and Lightning. Each trains three times at the same time: twice by
+itself (if these differ, the job cannot be repeated, and its bits say nothing), once under `ddpmon run`. Then
+`ddpmon status --json` is asked until it has the last step. On a GPU 2 minutes.
+
+    python bench/gpu/row_any_run.py [--rehearse]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from any_run_job import KINDS, STEPS
+from course_figures import Figures, run_row
+from row_two_ranks import status
+
+_PACKAGES = {"Accelerate": "accelerate", "Trainer": "transformers", "Lightning": "lightning"}
+_NAME = "course"
+_WAYS = ("off", "off again", "on")
+_TRAINING_S, _ANSWER_S, _POLL_S = 180.0, 20.0, 0.5
+_MISSED = 2  # steps at the start: Trainer and FSDP2 are noticed when their first one has begun
+_SAME = 1e-3  # relative: Trainer rounds what it logs
+
+
+@contextmanager
+def training(kind: str, way: str, folder: Path, rehearse: bool) -> Iterator[subprocess.Popen[bytes]]:
+    """Train in the background; the job is let go at the end of the block."""
+    job = [str(Path(__file__).with_name("any_run_job.py")), kind, str(folder), *(["--rehearse"] if rehearse else [])]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--local-addr=127.0.0.1",
+        "--nproc-per-node=1",
+        *job,
+    ]
+    ours = [sys.executable, "-m", "ddpmon.cli", "run", "--name", _NAME, "--"] if way == "on" else []
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "TOKENIZERS_PARALLELISM": "false"}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([*ours, *launcher], env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            yield process
+        finally:
+            (folder / "release").touch()
+            try:
+                process.wait(_ANSWER_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def told(process: subprocess.Popen[bytes], folder: Path) -> dict[str, Any]:
+    """What the job leaves behind.
+
+    Raises:
+        RuntimeError: it ended before that, or takes too long.
+    """
+    until = time.monotonic() + _TRAINING_S
+    while not (folder / "told.json").exists():
+        if process.poll() is not None or time.monotonic() > until:
+            lines = (folder / "log").read_text(errors="replace").strip().splitlines()
+            telling = [line for line in lines if "Error" in line] or lines or ["no output"]
+            raise RuntimeError(telling[0][:200])
+        time.sleep(_POLL_S)
+    found: dict[str, Any] = json.loads((folder / "told.json").read_text())
+    return found
+
+
+def seen(folder: Path) -> dict[str, Any]:
+    """What the command says once it has the last step; the last that it said if that does not come."""
+    until, said = time.monotonic() + _ANSWER_S, dict[str, Any]()
+    while time.monotonic() < until:
+        said = status(folder, _NAME) or said
+        if said and (said["run"]["step"] or 0) >= STEPS - 1 - _MISSED and said["job"]["loss"] is not None:
+            break
+        time.sleep(_POLL_S)
+    return said
+
+
+def problem(kind: str, tellings: dict[str, dict[str, Any]], said: dict[str, Any]) -> str:
+    """What is wrong with a job, or nothing."""
+    if tellings["off"] == tellings["off again"] != tellings["on"]:
+        return "losses or parameters differ"
+    if not said:
+        return "no run was found"
+    step, phases = said["run"]["step"], said["ranks"][0]["phases_ms"]
+    if step is None or step < STEPS - 1 - _MISSED:
+        return f"the newest step is {step}"
+    missing = [name for name in ("forward", "backward", "optimizer") if not phases[name]]
+    if missing:
+        return f"no {' and no '.join(missing)}"
+    return wrong_loss(kind, tellings["on"]["losses"], said["job"]["loss"])
+
+
+def wrong_loss(kind: str, losses: list[float], loss: float | None) -> str:
+    """What is wrong with the loss that is said: a step's is known when the next one begins, if there is one."""
+    of_steps = [sum(losses[at : at + 2]) for at in range(0, len(losses), 2)] if kind == "GradScaler" else losses
+    is_known = loss is not None and any(abs(loss - true) <= _SAME * abs(true) for true in of_steps[-2:])
+    return "" if is_known else f"the loss is said as {loss}, not {of_steps[-1]}"
+
+
+def play(kind: str, figures: Figures, rehearse: bool) -> str:
+    """Train one job in all ways; returns what is wrong, or nothing."""
+    with tempfile.TemporaryDirectory(prefix="ddpmon-course-") as name, ExitStack() as running:
+        folders = {way: Path(name, way.replace(" ", "-")) for way in _WAYS}
+        for folder in folders.values():
+            folder.mkdir()
+        jobs = {way: running.enter_context(training(kind, way, at, rehearse)) for way, at in folders.items()}
+        try:
+            tellings = {way: told(process, folders[way]) for way, process in jobs.items()}
+        except RuntimeError as error:
+            return f"the training failed: {error}"
+        said = seen(folders["on"])
+    if tellings["off"] != tellings["off again"]:
+        figures.skip(f"bits of {kind}", "the job cannot be repeated without ddpmon")
+    if said:
+        rank = said["ranks"][0]
+        shown = {"step": rank["step_ms"], "exposed": rank["exposed_ms"], "barrier": rank["barrier_ms"]}
+        words = ", ".join(f"{of} {ms:.2f}" for of, ms in (shown | rank["phases_ms"]).items() if ms is not None)
+        cost = said["monitor"]["cost_us_per_step"]
+        figures.put(
+            {f"{kind}: ms": words, f"{kind}: newest step": said["run"]["step"], f"{kind}: own account µs": cost}
+        )
+        figures.put({f"{kind}: loss": said["job"]["loss"], f"{kind}: loss from": said["run"]["loss_from"]})
+    return problem(kind, tellings, said)
+
+
+def measure(figures: Figures, rehearse: bool) -> None:
+    """Play all jobs whose packages are installed."""
+    wrong: dict[str, str] = {}
+    for kind in KINDS:
+        if kind in _PACKAGES and find_spec(_PACKAGES[kind]) is None:
+            figures.skip(kind, f"the module {_PACKAGES[kind]} is missing")
+            continue
+        found = play(kind, figures, rehearse)
+        figures.say(f"{kind}: {found or 'the same bits, all phases, the right loss'}")
+        wrong |= {kind: found} if found else {}
+    shown = "; ".join(f"{kind}: {found}" for kind, found in wrong.items())
+    figures.conclude(not wrong, shown or "the same bits, all phases and the right loss in all jobs")
+
+
+if __name__ == "__main__":
+    run_row(measure, __doc__)

@@ -159,13 +159,15 @@ def _measure(ranks: int, options: argparse.Namespace, redis: tuple[str, psutil.P
         command += [f"--scenario={options.scenario}", f"--step-ms={options.step_ms}", f"--hours={options.hours}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
         assert run.stdout is not None
-        url = shlex.split(run.stdout.readline())[-1]
-        time.sleep(3.0)
-        host = redis[1] if redis else _listener(int(url.rpartition(":")[2]))
-        publishers = psutil.Process(run.pid).children(recursive=True)
-        alone = _share(host, publishers, 5.0)
-        said = _watched(url, options.seconds, host, views=options.views)
-        run.send_signal(signal.SIGINT)
+        try:
+            url = shlex.split(run.stdout.readline())[-1]
+            time.sleep(3.0)
+            host = redis[1] if redis else _listener(int(url.rpartition(":")[2]))
+            publishers = psutil.Process(run.pid).children(recursive=True)
+            alone = _share(host, publishers, 5.0)
+            said = _watched(url, options.seconds, host, views=options.views)
+        finally:
+            run.send_signal(signal.SIGINT)
         account = run.stdout.read().strip().splitlines()[-1]
     _print(ranks, said, alone, account, more=bool(options.writer_life))
     for view, (share, kb_s, mb) in said["views"].items():
@@ -202,9 +204,9 @@ def _watched(url: str, seconds: float, host: psutil.Process, *, views: bool) -> 
         began = time.perf_counter()
         process = subprocess.Popen(
             [sys.executable, __file__, "--child", url], stdin=far, stdout=report, stderr=far,
-            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
         )  # fmt: skip
-        first = _until_data(screen, began)
+        first = _until_data(screen, process, began)
         _reading(screen, _SETTLED_S)
         watched = _cpu([psutil.Process(process.pid)]), _cpu([host])
         written = _reading(screen, seconds)
@@ -236,13 +238,18 @@ def _views(screen: int, process: psutil.Process, seconds: float) -> dict[str, tu
     return found
 
 
-def _until_data(screen: int, began: float) -> float:
-    """Seconds until the first figures of the run are on the screen."""
+def _until_data(screen: int, process: subprocess.Popen[bytes], began: float) -> float:
+    """Seconds until the first figures of the run are on the screen.
+
+    Raises:
+        SystemExit: the dashboard has ended, or shows no figures in three minutes.
+    """
     seen = b""
     while not re.search(rb"step \S*\d", seen):
-        if time.perf_counter() - began > _FIRST_DATA_S:
-            raise SystemExit("the dashboard showed no data")
-        seen = (seen + os.read(screen, 1 << 16))[-200_000:]
+        if time.perf_counter() - began > _FIRST_DATA_S or process.poll() is not None:
+            raise SystemExit(f"the dashboard showed no data, and ended with: {seen[-1000:].decode(errors='replace')}")
+        if select.select([screen], [], [], _SAMPLED_S)[0]:
+            seen = (seen + os.read(screen, 1 << 16))[-200_000:]
     return time.perf_counter() - began
 
 

@@ -20,11 +20,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 STEPS = 40
 _WIDTH, _LAYERS, _BATCH = 256, 4, 64
-_TOKENS, _VOCABULARY = 32, 64
 _POLL_S = 0.05
 
 Told = tuple[nn.Module, Sequence[Any]]  # the trained model, and the loss of each step or micro-batch
@@ -99,49 +98,6 @@ def fsdp2(at: torch.device) -> Told:
     return model, loop(model, torch.optim.AdamW(model.parameters(), 1e-3), at)
 
 
-def accelerate(at: torch.device) -> Told:
-    """Accelerate's loop."""
-    from accelerate import Accelerator
-
-    accelerator = Accelerator(cpu=at.type == "cpu")
-    plain = perceptron()
-    rows = DataLoader(TensorDataset(torch.randn(STEPS * _BATCH, _WIDTH)), _BATCH)
-    model, optimizer, rows = accelerator.prepare(plain, torch.optim.AdamW(plain.parameters(), 1e-3), rows)
-    losses = []
-    for (x,) in rows:
-        loss = (model(x) - x).square().mean()
-        accelerator.backward(loss)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.detach())
-    return plain, losses
-
-
-class _Texts(Dataset[dict[str, Tensor]]):
-    """Token ids, the same in every run."""
-
-    def __len__(self) -> int:
-        return STEPS * _BATCH
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        ids = torch.randint(_VOCABULARY, (_TOKENS,), generator=torch.Generator().manual_seed(index))
-        return {"input_ids": ids, "labels": ids}
-
-
-def trainer(at: torch.device) -> Told:
-    """Hugging Face's Trainer with a small GPT-2."""
-    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
-
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=_VOCABULARY, n_positions=_TOKENS, n_embd=64, n_layer=2, n_head=2))
-    arguments = TrainingArguments(
-        output_dir=str(Path(sys.argv[2], "out")), max_steps=STEPS, per_device_train_batch_size=_BATCH, report_to=[],
-        logging_steps=1, save_strategy="no", use_cpu=at.type == "cpu", disable_tqdm=True,
-    )  # fmt: skip
-    run = Trainer(model=model, args=arguments, train_dataset=_Texts())
-    run.train()
-    return model, [entry["loss"] for entry in run.state.log_history if "loss" in entry]
-
-
 def lightning(at: torch.device) -> Told:
     """Lightning's Trainer."""
     import lightning.pytorch as framework
@@ -177,11 +133,8 @@ KINDS: dict[str, Callable[[torch.device], Told]] = {
     "compile inside DDP": inside,
     "GradScaler": scaler,
     "FSDP2": fsdp2,
-    "Accelerate": accelerate,
-    "Trainer": trainer,
     "Lightning": lightning,
 }
-OWN_GROUPS = ("Accelerate", "Trainer", "Lightning")  # which make their process group themselves
 
 
 def tell(folder: Path, model: nn.Module, losses: Sequence[Any]) -> None:
@@ -200,7 +153,7 @@ def main() -> None:
     kind, rehearse = sys.argv[1], "--rehearse" in sys.argv
     at = torch.device("cpu") if rehearse else torch.device("cuda", 0)
     torch.manual_seed(0)
-    if kind not in OWN_GROUPS:
+    if kind != "Lightning":  # which makes its process group itself
         dist.init_process_group("gloo" if rehearse else "nccl", device_id=None if rehearse else at)
     tell(Path(sys.argv[2]), *KINDS[kind](at))
 

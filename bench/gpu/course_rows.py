@@ -138,8 +138,8 @@ ROWS = (
     Row(
         13,
         "any_run",
-        300.0,
-        "jobs under `ddpmon run`: torch.compile, GradScaler, FSDP2, Accelerate, Hugging Face's Trainer, Lightning",
+        400.0,
+        "jobs under `ddpmon run`: torch.compile around and inside DDP, GradScaler, FSDP2, Lightning",
         "they are watched without a line of code, and no bit changes",
         "losses or parameters differ, a phase is missing, or another loss is said than the job's",
         "all of it, with Gloo",

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from ddpmon.parts import MAX_RANKS
 from ddpmon.recording.layout import STEP_BITS
 
-_ROW_BYTES = 110  # of a row of `steps` with its share of the tree: 84 seen in a recording of 64 ranks without barriers
+# Of a row of `steps` with its share of the tree: 84 seen in a recording of 64 ranks without barriers, and 9 more for an
+# all-reduce time.
+_ROW_BYTES = 110
 _JOB_BYTES = 70
 _ZONES = 12  # stretches of thinned steps: each is twice as long as the one before it and has half as many of its steps
 _MOST_AT_ONCE = 100_000  # steps that one look thins: a foreign number may be anything

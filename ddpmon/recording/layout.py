@@ -9,12 +9,15 @@ from urllib.parse import quote
 
 from ddpmon.version import __version__
 
-VERSION = 3  # of the tables; a file of a newer one is not read. 2: `alerts` has `finding_id`; 3: advice has parts
+# Of the tables; a file of a newer one is not read. 2: `alerts` has `finding_id`; 3: advice has parts; 4: `steps` has
+# `allreduce_ms`.
+VERSION = 4
 SQLITE = b"SQLite format 3\0"  # the head of every file of SQLite's
 APPLICATION = 0x64646D6E  # "ddmn", in the head of the file
 STEP_BITS = 50  # of the number of a row in `steps` and `job`: step * world size + rank; above it the epoch
 QUANTITIES = ("duration", "input", "forward", "backward", "optimizer", "exposed", "barrier", "marked", "gc")
 COLUMNS = (*(f"{name}_ms" for name in QUANTITIES), "loss", "samples")  # of `steps`, as `ddpmon diagnose` names them
+ALLREDUCE = "allreduce_ms"  # of `steps` as well: known in the steps that a rank has sampled
 JOB_COLUMNS = ("loss", "loss_low", "loss_high", "throughput", "step_ms")
 
 _TABLES = f"""
@@ -30,7 +33,7 @@ CREATE TABLE hosts (
     memory_used INTEGER, memory_total INTEGER, gpu_utilization_pct REAL, gpu_power_w REAL, gpu_memory_used INTEGER);
 CREATE TABLE steps (
     id INTEGER PRIMARY KEY, run INTEGER, life INTEGER, step INTEGER, rank INTEGER,
-    {", ".join(f"{name} REAL" for name in COLUMNS)});
+    {", ".join(f"{name} REAL" for name in (*COLUMNS, ALLREDUCE))});
 CREATE TABLE job (
     id INTEGER PRIMARY KEY, run INTEGER, life INTEGER, step INTEGER, at REAL,
     {", ".join(f"{name} REAL" for name in JOB_COLUMNS)});

@@ -13,7 +13,7 @@ import numpy as np
 
 from ddpmon.diagnose.alert import Alert
 from ddpmon.diagnose.judge import Judge
-from ddpmon.recording.layout import COLUMNS, JOB_COLUMNS
+from ddpmon.recording.layout import ALLREDUCE, COLUMNS, JOB_COLUMNS
 from ddpmon.recording.looks import DamageError, Look
 from ddpmon.recording.reader import Chunk, Place, Recording
 from ddpmon.recording.unpacker import Unpacker
@@ -25,7 +25,6 @@ from ddpmon.watcher.picture import Moment, take_picture
 # So many looks are played rather than jumped over: a minute, which took 1.6 s of a slow, busy core with 64 ranks.
 NEAR = 60
 _STEPS_BEFORE = 256  # that a jump fills in before its chunk: what the pictures draw
-_STEP_COLUMNS = [name.removesuffix("_ms") for name in COLUMNS]
 
 
 class Player:
@@ -164,15 +163,18 @@ class Player:
         points = self._recording.numbers(query, 1 + len(JOB_COLUMNS), chunk.run, chunk.life, chunk.step)
         if len(points):
             run.series.restore(points)
-        columns = ", ".join(COLUMNS)
+        known = self._recording.columns("steps")
+        names = [name for name in (*COLUMNS, ALLREDUCE) if name in known or name != ALLREDUCE]  # version 3 has none
+        columns = ", ".join(names)
         query = f"SELECT rank, step, {columns} FROM steps WHERE run = ? AND life = ? AND step > ? AND step <= ?"
         first = chunk.step - min(_STEPS_BEFORE, run.rings.capacity)
-        table = self._recording.numbers(query, 2 + len(COLUMNS), chunk.run, chunk.life, first, chunk.step)
+        table = self._recording.numbers(query, 2 + len(names), chunk.run, chunk.life, first, chunk.step)
         table = table[np.isfinite(table[:, :2]).all(axis=1)]
         if len(table):
             who, steps = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
+            quantities = [name.removesuffix("_ms") for name in names]
             inside = (who >= 0) & (who < run.info.world_size)
-            run.rings.add_rows(who[inside], steps[inside], [(_STEP_COLUMNS, table[inside, 2:])])
+            run.rings.add_rows(who[inside], steps[inside], [(quantities, table[inside, 2:])])
 
     def _take(self, look: Look) -> None:
         run, unpacker = self.run, self._unpacker

@@ -110,6 +110,10 @@ class Recording:
                 self.note("the recording is damaged: some steps hold what is no number")
         return np.concatenate(parts)
 
+    def columns(self, table: str) -> set[str]:
+        """The names of the columns of a table: older versions have fewer."""
+        return {name for _, name, *_ in self.rows(f"PRAGMA table_info({table})")}
+
     def refresh(self) -> None:
         """Look which chunks there are by now: some may have been added, and the oldest dropped."""
         sound = "WHERE typeof(chunk) || typeof(run) || typeof(life) || typeof(step) = 'integerintegerintegerinteger' "

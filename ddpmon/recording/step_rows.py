@@ -7,14 +7,14 @@ import sqlite3
 import numpy as np
 
 from ddpmon.recording.bounds import Bounds, Thinner
-from ddpmon.recording.layout import COLUMNS, JOB_COLUMNS, QUANTITIES, STEP_BITS
+from ddpmon.recording.layout import JOB_COLUMNS, QUANTITIES, STEP_BITS
 from ddpmon.run.model import Run
 from ddpmon.run.rings import I64
 
-ROWS_A_LOOK = 2048  # of `steps` on average; chosen: at 84 bytes each, 0.6 GB an hour before they are thinned
-_NAMES = (*QUANTITIES, "loss", "samples")
+ROWS_A_LOOK = 2048  # of `steps` on average; chosen: at 93 bytes each, 0.7 GB an hour before they are thinned
+_NAMES = (*QUANTITIES, "loss", "samples", "allreduce")
 _MOST_EPOCHS = 1 << 13
-_STEP = f"INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?{', ?' * len(COLUMNS)})"
+_STEP = f"INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?{', ?' * len(_NAMES)})"
 _JOB = f"INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?{', ?' * len(JOB_COLUMNS)})"
 StepMark = tuple[int, int, int, int, list[tuple[Thinner, int]]]
 

@@ -88,7 +88,7 @@ def _recorded(recording: Recording, snapshot: Snapshot, source: str) -> tuple[in
 
 def events_of(recording: Recording, run: int, until: float = math.inf) -> Iterator[Event]:
     """What was said of a run up to a Unix time, in the order in which it was said first."""
-    known = {name for _, name, *_ in recording.rows("PRAGMA table_info(alerts)")}
+    known = recording.columns("alerts")
     names = [name for name in _COLUMNS if name in known or name != "finding_id"]  # version 1 of the tables has none
     query = f"SELECT {', '.join(names)} FROM alerts WHERE run = ? AND last_at NOT NULL ORDER BY first_at, id"
     for row in recording.rows(query, run):

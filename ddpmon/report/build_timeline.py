@@ -13,33 +13,35 @@ from ddpmon.run.step_map import NewestSteps
 from ddpmon.snapshot import BucketView, Floats, Heat, Ints, MarkView, Timeline
 
 
-def build_timeline(run: Run, newest: NewestSteps, heat: Heat, ranks: NDArray[np.bool_]) -> Timeline:
-    """The newest steps of the run.
+def build_timeline(
+    run: Run, newest: NewestSteps, heat: Heat, ranks: NDArray[np.bool_], *, is_past: bool = False
+) -> Timeline:
+    """The newest steps of the run, up to the last one that all `ranks` have told of.
 
     Args:
         run: the run.
         newest: these steps.
         heat: the lateness of these steps, which may begin later.
         ranks: [world] those that are compared; before all of them have told of a step, nobody is its latest rank.
+        is_past: whether nobody tells of further steps; then it goes on to the last step that any rank has told of.
     """
     steps = newest.step
-    told = (steps >= heat.step.min(initial=run.rings.NOTHING)) & (
-        steps <= run.rings.last[ranks].min(initial=run.rings.NOTHING)
-    )
-    told &= ~_is_false_recovery(newest)
+    by_all = steps <= run.rings.last[ranks].min(initial=run.rings.NOTHING)
+    told = by_all & (steps >= heat.step.min(initial=run.rings.NOTHING)) & ~_is_false_recovery(newest)
     late_pct = np.where(told, of_base(newest.worst_ms, newest.base_ms), np.nan)
     rank = np.where(told, newest.worst_rank, -1)
     known = np.flatnonzero(np.isfinite(newest.duration_ms))
     first = int(known[0]) if known.size else len(steps)
+    shown = slice(first, len(steps) if is_past else max(first, np.count_nonzero(by_all)))
     seen, transfers = run.buckets.transfers(ranks)
     return Timeline(
-        step=steps[first:],
-        late_pct=late_pct[first:],
-        late_rank=rank[first:],
-        step_ms=newest.duration_ms[first:],
-        allreduce_ms=newest.allreduce_ms[first:],
-        busbw_gb_s=_bandwidth(run, steps, seen, transfers)[first:],
-        loss=newest.loss[first:],
+        step=steps[shown],
+        late_pct=late_pct[shown],
+        late_rank=rank[shown],
+        step_ms=newest.duration_ms[shown],
+        allreduce_ms=newest.allreduce_ms[shown],
+        busbw_gb_s=_bandwidth(run, steps, seen, transfers)[shown],
+        loss=newest.loss[shown],
         marks=_marks(run, int(steps[first]) if first < len(steps) else 0),
         buckets=_buckets(run, seen, transfers, ranks),
         restarts=tuple(run.restarted),

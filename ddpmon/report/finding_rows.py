@@ -186,7 +186,7 @@ def _when(snapshot: Snapshot, step: int | None, ago: float | None, *, is_bound: 
     """`step 764, 14:02:31, 2 min ago`, as far as it is known."""
     clock = "" if ago is None else time_of_day(snapshot.taken_at - ago)
     at_step = "" if step is None else f"{'before ' if is_bound else ''}step {count(step)}"
-    words = [at_step, clock, ago_words(ago, is_bound=is_bound)]
+    words = [at_step, clock, ago_words(ago, snapshot, is_bound=is_bound)]
     return ", ".join(filter(None, words))
 
 
@@ -206,9 +206,14 @@ def _ago(finding: Finding, snapshot: Snapshot) -> float | None:
     return age_s if known(age_s) else None
 
 
-def ago_words(seconds: float | None, *, is_bound: bool) -> str:
-    """`2 min ago`, of a bound `more than 2 min ago`; empty where it is not known."""
-    return "" if seconds is None else f"{'more than ' if is_bound else ''}{age(seconds)} ago"
+def ago_word(snapshot: Snapshot) -> str:
+    """`ago`; `earlier` where a moment of the past is shown, from which the time is counted back."""
+    return "ago" if snapshot.replay is None else "earlier"
+
+
+def ago_words(seconds: float | None, snapshot: Snapshot, *, is_bound: bool) -> str:
+    """`2 min ago`, of a bound `more than 2 min ago`; in the past `2 min earlier`; empty where it is not known."""
+    return "" if seconds is None else f"{'more than ' if is_bound else ''}{age(seconds)} {ago_word(snapshot)}"
 
 
 def lasting(seconds: float | None, *, is_bound: bool) -> str:

@@ -10,7 +10,7 @@ from ddpmon.diagnose.late_policy import LATENESS
 from ddpmon.format import count, pct, plural, time_of_day
 from ddpmon.report.base_step import OF_BASE, base_share
 from ddpmon.report.cost import hour_unit, hours_words, lost_a_day, lost_hours, lost_words
-from ddpmon.report.finding_rows import ago_words, costs_word, lasting, late_words
+from ddpmon.report.finding_rows import ago_word, ago_words, costs_word, lasting, late_words
 from ddpmon.report.late_sentences import launch_words
 from ddpmon.report.step_clock import seconds_since, wall_of
 from ddpmon.report.verdicts import is_past, stops_job
@@ -69,7 +69,7 @@ def _short(finding: Finding, snapshot: Snapshot, what: str) -> Iterator[list[str
     lasted = lasting(_going_on_s(finding, snapshot), is_bound=finding.since_is_bound)
     step = _since(finding, snapshot)[0].removeprefix("since ")
     alone = step.replace("step ", "since " if step.startswith("step ") else "")
-    when, ago = (f"{step} ({lasted}{word})" if lasted else alone for word in ("", " ago"))
+    when, ago = (f"{step} ({lasted}{word})" if lasted else alone for word in ("", f" {ago_word(snapshot)}"))
     who = format_ranks(finding.ranks) if finding.ranks else whole
     less = what.removeprefix("late ")
     places = dict.fromkeys([whole, whole.split(" GPU ")[0]])
@@ -101,7 +101,7 @@ def _since(finding: Finding, snapshot: Snapshot) -> tuple[str, str, str]:
     step = finding.since_step
     if step is None:
         return "", "", ""
-    ago = ago_words(_going_on_s(finding, snapshot), is_bound=finding.since_is_bound)
+    ago = ago_words(_going_on_s(finding, snapshot), snapshot, is_bound=finding.since_is_bound)
     since = f"since {'before ' if finding.since_is_bound else ''}step {count(step)}"
     return since, time_of_day(wall_of(snapshot, step)), ago
 

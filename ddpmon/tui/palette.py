@@ -53,7 +53,7 @@ _SHOW = (
 )
 _TIME = (
     ("Freeze or resume the display", "in a recording: play or pause", "space", "app.freeze"),
-    ("Go to a step or a time", "1200, 03:12, or 2 min ago; over what was seen", "t", "app.go_to"),
+    ("Go to a step or a time", "1200, 03:12, or 2 min back; over what was seen", "t", "app.go_to"),
     ("Back by a minute", "over what was seen", "{", "app.travel('seconds', -60)"),
     ("Forward by a minute", "over what was seen", "}", "app.travel('seconds', 60)"),
     ("To the beginning of what was seen", "the first moment on record", "home", "app.travel_to('start')"),

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from msgspec import structs
 
@@ -138,6 +139,27 @@ def test_a_jump_shows_what_was_said_then_and_plays_on(straggler: tuple[Path, Sai
     assert whole.run == picture.run
     player.go(recording.at(10.0) or place)
     assert player.is_exact, "what is near the beginning is played from there"
+
+
+@pytest.mark.parametrize("version", [VERSION, 3])
+def test_after_a_jump_the_timeline_knows_the_all_reduce_as_long_as_the_step_time(
+    straggler: tuple[Path, Said], version: int, tmp_path: Path
+) -> None:
+    """The table of steps had no all-reduce times: after a jump only the looks that were played told of them."""
+    path = tmp_path / "run.ddpmon"
+    shutil.copy(straggler[0], path)
+    if version == 3:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as book:
+            book.execute("ALTER TABLE steps DROP COLUMN allreduce_ms")
+            book.execute("PRAGMA user_version = 3")
+    with contextlib.closing(Replay(path)) as replay:
+        timeline = replay.tick().timeline
+        assert replay.travel.recording.notes == []
+    assert not replay.travel.player.is_exact, "it has jumped"
+    assert timeline is not None
+    known, timed = np.isfinite(timeline.allreduce_ms), np.isfinite(timeline.step_ms)
+    assert np.array_equal(known, timed) == (version == VERSION)
+    assert known.any()
 
 
 def test_it_is_sought_by_step_clock_and_finding(straggler: tuple[Path, Said]) -> None:

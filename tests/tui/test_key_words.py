@@ -96,7 +96,7 @@ def test_what_is_no_moment_is_named_in_full_in_80_columns(tmp_path: Path) -> Non
         await watched.until_shown("is not understood")
         said = " ".join(" ".join(watched.text().split("\n")[-4:]).split())
         assert "'never in my whole l…' is not understood: type a step (1200), a time of day (03:12)" in said
-        assert "or how long ago (2 min)" in said
+        assert "or how far back (2 min)" in said
         await watched.press(*"5", "enter")
         await watched.until(lambda: "understood" not in watched.text())
 

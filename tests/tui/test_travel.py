@@ -309,6 +309,26 @@ def test_a_live_run_is_rewound_while_reading_goes_on() -> None:
     assert source.closed.wait(30)
 
 
+def test_in_the_past_an_onset_is_so_much_earlier_than_the_moment_shown() -> None:
+    """Beside the title of the timeline, which counts from now, `43 s ago` was counted from the moment shown."""
+    recorder = Recorder(None)
+    with simulated(PLAN, recorder) as run:
+        run.go(80)
+        source = Rewindable(run.observer, recorder)
+
+        async def act(watched: Watched) -> None:
+            for view, most in (("1", 1), ("2", 2), ("5", 1)):  # `heard 0.0 s ago`, and how far the timeline lies back
+                await watched.press(view, "end")
+                await watched.until_shown("RUNNING")
+                await watched.until(lambda: bool(re.search(r"\d s ago", watched.text().split("\n", 1)[1])))
+                assert " earlier" not in watched.text()
+                await watched.press(*["left_square_bracket"] * 3)
+                await watched.until_shown(" s earlier")
+                assert len(re.findall(r"\d s ago", watched.text())) <= most
+
+        watch(source, act, (160, 40))
+
+
 @pytest.mark.parametrize(("key", "line"), [("t", "go to a step"), ("ctrl+s", "esc nothing"), ("ctrl+p", "Compare the")])
 def test_the_picture_is_renewed_below_a_line_that_is_open(key: str, line: str) -> None:
     recorder = Recorder(None)

@@ -9,7 +9,18 @@ from rich.style import Style
 
 from ddpmon.format import plural
 from ddpmon.report.evidence import evidence_blocks
-from ddpmon.report.finding_rows import badge, cost, costs_word, kind_words, rows, since, what, what_within, who
+from ddpmon.report.finding_rows import (
+    ago_word,
+    badge,
+    cost,
+    costs_word,
+    kind_words,
+    rows,
+    since,
+    what,
+    what_within,
+    who,
+)
 from ddpmon.report.past import may_be_more, when_words
 from ddpmon.report.see_also import see_also_words
 from ddpmon.report.verdicts import firing, is_broken, nothing_found
@@ -124,10 +135,11 @@ def _facts(
 ) -> tuple[tuple[list[str], list[str]], list[int]]:
     """Costs and times of a list, and the cells of each column, 0 of an empty one.
 
-    A time is `48 s ago` where all findings say beside it in full what they are, else `48 s`.
+    A time is `48 s ago` where all findings say beside it in full what they are, else `48 s`; `ago` is `earlier` in the
+    past.
     """
     costs = [cost(finding) for finding in findings]
-    for ago in (" ago", ""):
+    for ago in (f" {ago_word(picture.snapshot)}", ""):
         columns = costs, [since(finding, picture.snapshot, ago=ago) for finding in findings]
         cells = [
             max(len(head), *map(len, column)) if any(column) else 0 for head, column in zip(heads, columns, strict=True)

@@ -99,7 +99,7 @@ TRAVEL = (  # where what was seen is on record
     ("w", "write a report on what is shown, one page in the current folder; on a finding first asks for the form"),
     ("[ ]  { }", "back and forward in time, by a step or a minute, over what was seen;  end goes back to the live run"),
     ("home  end", "in the past: to the first moment on record, to the last one;  else the first and the last row"),
-    ("n  N  t", "in the past: to the next finding, the one before;  to a step, a time of day, or 2 min ago"),
+    ("n  N  t", "in the past: to the next finding, the one before;  to a step, a time of day, or 2 min back"),
 )
 HOSTS = (
     ("util  power", "read them together: 100 % at little power is a kernel that spins, waiting for the other ranks"),

@@ -1,4 +1,4 @@
-"""A line in which a moment is typed: a step, a time of day, or how long ago it was."""
+"""A line in which a moment is typed: a step, a time of day, or how far back it lies from what is shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_DIGITS = 15  # of a step
 SHOWN_MOST = 20  # cells of what was not understood
-_HINT = "a step (1200), a time of day (03:12) or how long ago (2 min)"
+_HINT = "a step (1200), a time of day (03:12) or how far back (2 min)"
 _AGO = re.compile(r"-?\s*(\d{1,6}(?:\.\d{1,3})?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?)(?:\s+ago)?", re.IGNORECASE)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -48,11 +48,11 @@ class GoTo(ModalScreen[Request | None]):
 
 
 def moment(text: str, near: float) -> Request | None:
-    """The moment that was typed, None where it is no time of day, no time ago and no step.
+    """The moment that was typed, None where it is no time of day, no time back and no step.
 
     Args:
         text: what was typed.
-        near: seconds since the epoch; a time of day is the one nearest to it, and a time ago is counted back from it.
+        near: seconds since the epoch; a time of day is the one nearest to it, and how far back is counted from it.
     """
     wall, ago = _wall_of(text, near), _AGO.fullmatch(text)
     if ago is not None:

@@ -30,6 +30,12 @@ def title(name: str, remark: str, width: int, look: Look) -> Line:
     return title_line(name, [Segment(remark, look.dim)] if remark else [], width, look)
 
 
+def title_within(name: str, remarks: Sequence[str], width: int, look: Look) -> Line:
+    """The same with the first of these remarks that fits, else with the last one, cut."""
+    fitting = (remark for remark in remarks if cells_of(name) + cells_of(remark) + 6 <= width)
+    return title(name, next(fitting, remarks[-1]), width, look)
+
+
 def dimmed(lines: list[Line], look: Look) -> list[Line]:
     """The same lines as values of the past: dim, but for what is fainter, and for signs and words of findings."""
     kept = (look.faint, look.accent, look.broken)

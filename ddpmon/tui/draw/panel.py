@@ -77,6 +77,11 @@ def sentence_rows(text: str, width: int) -> list[str]:
     return brief if len(brief) < len(whole) else whole
 
 
+def at_standstill(rows: Sequence[Line], still: str, look: Look) -> list[Line]:
+    """A picture over steps with the sign of a standstill behind each row, if `still` says that it ends in one."""
+    return [[*row, Segment(look.glyphs.stalled, look.broken)] if still else row for row in rows]
+
+
 def no_match(what: str, width: int, look: Look) -> list[Line]:
     """That the filter fits none of `what`, and how to be rid of it, in every view."""
     return paragraph(f"no {what} matches; / esc drops the filter", " ", look.dim, width, look)

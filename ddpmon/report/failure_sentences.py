@@ -268,7 +268,7 @@ def _unreported(who: str, m: LostMeasures, alert: Alert) -> Words:
     takes = f"it {tense(alert, 'takes')}" if alone else f"they {tense(alert, 'take')}"
     goes_on = f"{tense(alert, 'goes')} on without {'it' if alone else 'them'}"
     return Words(
-        f"{who}, and the other ranks {tense(alert, 'have finished steps since')}: either {takes} part and only the "
+        f"{who}, and the other ranks {tense(alert, 'have finished steps since')}; either {takes} part and only the "
         f"reports {tense(alert, 'are')} missing, or the run {goes_on}",
         evidence={"silent_s": m.silent_s},
         tells_end=True,

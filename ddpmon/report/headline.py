@@ -137,8 +137,8 @@ def sentence(finding: Finding, snapshot: Snapshot) -> str:
 
 
 def brief_sentence(finding: Finding, snapshot: Snapshot) -> str:
-    """The same with `at train.py:88` instead of `at train.py:88 in read: x = f(y)`."""
-    return _with_cost(finding.brief or finding.summary, finding, snapshot)
+    """The same with `at train.py:88` instead of `at train.py:88 in read: x = f(y)`, and without a foreign command."""
+    return _with_cost(_COMMAND.sub(r"\1)", finding.brief or finding.summary), finding, snapshot)
 
 
 def _with_cost(said: str, finding: Finding, snapshot: Snapshot) -> str:

@@ -14,6 +14,7 @@ Line = list[Segment]
 _UNITS = "%|[µm]?s|min|h|d|[KMGT]i?B|k?W|[MG]Hz|°C|(?:GPU|rank)-h"
 _WORDS = re.compile(rf"(?:`[^`]*`|(?<=\d) (?:{_UNITS})(?!\w)|\S)+")  # what `wrap` keeps together
 _CLAUSE_ENDS = re.compile(r"[;:] | \(")
+_STATEMENT_ENDS = re.compile(r"(?:;|(?<=\.)) ")
 _LEADING = re.compile(r"(?: \([^)]*| (?:at|by|for|from|in|of|on|the|to|with))+$")
 _NOTHING = Style(reverse=True)  # of no text: what begins a line is never added to it
 cells_of = lru_cache(maxsize=16_384)(cell_len)  # a tick measures some 4,000 texts, most of which it has measured before
@@ -124,6 +125,16 @@ def clip_words(text: str, width: int, more: str = "…") -> str:
         return text
     first = wrap(text, width - cells_of(more) - 1)[0]
     return f"{first.rstrip(',;:')} {more}" if text.startswith(f"{first} ") else clip(text, width, more)
+
+
+def statements(text: str, width: int, most: int) -> list[str]:
+    """The longest beginning of whole statements of a text that wraps into `most` lines and fills half of one.
+
+    It is empty where there is none.
+    """
+    begun = (text[: found.start()] for found in _STATEMENT_ENDS.finditer(text))
+    fitting = [each for each in begun if 2 * cells_of(each) >= width and len(wrap(each, width)) <= most]
+    return list(wrap(fitting[-1], width)) if fitting else []
 
 
 def clip_clauses(text: str, width: int, more: str = "…") -> str:

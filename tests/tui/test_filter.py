@@ -111,6 +111,9 @@ def test_what_it_means(wanted: str, expected: list[int]) -> None:
         ("phase~^all", [0, 1]),
         ("phase!=all-reduce", [2, 3, 4, 5, 6, 7]),
         ('phase="between phases",input', [2, 7]),
+        ("phase=all_reduce", [0, 1]),
+        ("phase=between-phases", [2]),
+        ("phase=between_phases", [2]),
         ("phase=other", [2]),
         ("phase=my-eval", [3, 4]),
         ("phase=my_eval", [4]),
@@ -127,8 +130,8 @@ def test_a_phase_is_called_as_the_screen_says_it_or_as_the_probe_does(wanted: st
 
 def test_the_phases_that_are_offered_are_those_that_the_screen_says() -> None:
     offered = completions("phase=", RUN)
-    assert {"backward", "all-reduce", "barrier"} < {*offered}
-    assert "exposed" not in offered
+    assert {"backward", "all-reduce", "barrier", "between-phases"} < {*offered}
+    assert {"exposed", "other"}.isdisjoint(offered)
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_in_40x12_the_phases_come_before_the_process() -> None:
     assert heading.split()[-3:] == ["this", "others", "diff"]
     assert any(line.startswith(" input ms") for line in lines)
     assert any(line.startswith(" wait ms") for line in lines)
-    plot = text_of(detail_lines(picture(Made(straggler=5, focus=5)), 5, 40, 10, plot_alone=True))
+    plot = text_of(detail_lines(picture(Made(straggler=5, focus=5)), 5, 40, 10, alone="plot"))
     assert any("work, ms" in line for line in plot)
 
 
@@ -159,7 +159,7 @@ def test_figures_without_room_are_counted() -> None:
     made = picture(Made(straggler=5, focus=5, gpu=True))
     for size in ((79, 22), (80, 20)):  # in one column, in two
         lines = text_of(detail_lines(made, 5, *size))
-        assert any(re.fullmatch(r" \d+ more figures? *", line[:40]) for line in lines)
+        assert any(re.fullmatch(r" \d+ more figures?  \[f\] *", line[:40]) for line in lines)
     assert not any("more figure" in line for line in text_of(detail_lines(made, 5, 160, 50)))
 
 

@@ -16,9 +16,9 @@ from ddpmon.tui.draw.findings import finding_lines
 from ddpmon.tui.draw.header import header_line, notice_line, notice_lines
 from ddpmon.tui.draw.host_table import host_table_lines
 from ddpmon.tui.draw.place_table import place_lines
-from ddpmon.tui.draw.table import TableView
+from ddpmon.tui.draw.table import TableView, table_lines
 from ddpmon.tui.draw.timeline_view import timeline_lines
-from ddpmon.tui.draw.verdict_lines import verdict_lines
+from ddpmon.tui.draw.verdict_lines import headline_line, verdict_lines
 from ddpmon.tui.lines import clip_clauses, wrap
 from ddpmon.tui.view_state import ViewState
 from tests.report.test_cost import timed
@@ -160,6 +160,34 @@ def test_a_hang_keeps_who_waits_in_80_columns() -> None:
     assert re.search(
         r" a-long-word …$", text_of(verdict_lines(ViewState(replace(made, findings=(long,)), COLOUR), 80))[1].rstrip()
     )
+
+
+def test_a_headline_without_room_for_all_of_its_sentence_has_whole_statements_of_it() -> None:
+    """`63 ranks …` stood there, and `either they take part and only the …`."""
+    here = "rank 21 has been stuck in input for 67 s, at train.py:88"
+    waiting = "; 63 ranks wait for it in the gradient reduction"
+    hang = Finding("hang", "critical", f"{here} in __getitem__{waiting}", (21,), brief=f"{here}{waiting}")
+    since = "ranks 56-63 (node0007) have been silent for 12 s, and the other ranks have finished steps since"
+    lost = Finding("rank_lost", "warning", f"{since}; either they take part, or the run goes on without them", (56,))
+    shared = Finding(
+        "gpu_shared", "info", "pid 4242 (bob, python a_long_name.py) uses 38 % of the GPU of rank 42 (node0005)", (42,)
+    )
+    shown = ViewState(snapshot(Made(ranks=64, findings=(hang, lost, shared))), COLOUR)
+    assert text_of([headline_line(shown, hang, 80)])[0].strip() == f"HANG   {here}"
+    said = text_of([headline_line(shown, shared, 80)])[0].strip()
+    assert said == "INFO   pid 4242 (bob) uses 38 % of the GPU of rank 42 (node0005)"
+    lost_alone = replace(shown, snapshot=replace(shown.snapshot, findings=(lost,)))
+    assert " ".join(" ".join(text_of(verdict_lines(lost_alone, 80))).split()) == f"WARN {since}"
+
+
+def test_the_order_of_the_ranks_is_said_shorter_where_the_title_has_no_room() -> None:
+    """`worst first, the rest by r…` stood there behind a long filter."""
+    made = snapshot(Made(ranks=64))
+    rows = "rows 1 to 10 of 64"
+    for width, order in ((120, f"{rows}; worst first, the rest by rank"), (80, f"{rows}; worst first"), (70, rows)):
+        view = TableView(np.arange(64), wanted="late>10 or node1")
+        title = text_of(table_lines(ViewState(made, COLOUR), view, width, 12))[0]
+        assert title.rstrip("─ ").endswith(f": 64 of 64; {order}")
 
 
 def test_units_stay_with_their_numbers_and_commands_in_one_line() -> None:

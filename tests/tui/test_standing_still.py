@@ -11,6 +11,7 @@ from ddpmon.snapshot import Timeline
 from ddpmon.tui.draw.against import against_lines
 from ddpmon.tui.draw.courses import METRICS, rank_plots
 from ddpmon.tui.draw.finding_view import evidence_lines
+from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.peer_table import peer_lines
 from ddpmon.tui.draw.run_plots import lateness_plot, plots_below
 from ddpmon.tui.draw.timeline_view import timeline_lines
@@ -62,9 +63,19 @@ def test_what_is_known_of_steps_ends_with_the_sign_of_a_standstill_and_says_sinc
         of_rank = {
             key: text_of(rank_plots(picture, made.detail).plot(BY_KEY[key], 90, 8)) for key in ("work", "cpu_pct")
         }
-        for lines, marked in ((of_run, stands), (of_rank["work"], stands), (of_rank["cpu_pct"], False)):
-            assert ("no step for 29 s" in lines[0]) is marked
-            assert {line[-1] == look.glyphs.stalled for line in lines[1:-1]} == {marked}, lines
+        for lines in (of_run, of_rank["work"], of_rank["cpu_pct"]):
+            assert ("no step for 29 s" in lines[0]) is stands
+            assert {line[-1] == look.glyphs.stalled for line in lines[1:-1]} == {stands}, lines
+
+
+@pytest.mark.parametrize("name", ["colour", "ascii"])
+@pytest.mark.parametrize("height", [5, 12, 24])
+def test_a_heat_map_ends_with_the_sign_of_a_standstill_as_plots_do(name: str, height: int) -> None:
+    look = LOOKS[name]
+    for made, stands in ((SINCE, True), (replace(SINCE, findings=()), False)):
+        lines = text_of(heat_lines(ViewState(made, look), 80, height))
+        axis = next(place for place, line in enumerate(lines) if line.strip().startswith("step"))
+        assert {line[-1] == look.glyphs.stalled for line in lines[1:axis]} == {stands}, lines
 
 
 def test_the_rows_of_the_timeline_end_with_it_too_but_not_those_of_earlier_steps() -> None:

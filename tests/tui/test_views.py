@@ -251,7 +251,7 @@ def test_3_goes_to_the_host_of_the_chosen_rank() -> None:
     watch(Fixed(snapshot(Made(ranks=64, per_node=8, straggler=11, gpu=True))), act, (160, 50))
 
 
-def test_v_plots_the_next_metric_of_a_rank_and_f_the_plot_alone() -> None:
+def test_v_plots_the_next_metric_of_a_rank_and_f_shows_the_figures_and_then_the_plot_alone() -> None:
     async def act(watched: Watched) -> None:
         await watched.until_shown("RUNNING")
         await watched.press("enter")
@@ -260,9 +260,15 @@ def test_v_plots_the_next_metric_of_a_rank_and_f_the_plot_alone() -> None:
         await watched.until_shown("─ lateness, ms")
         assert "─ work, ms" not in watched.text(), "80 columns have one plot"
         await watched.press("f")
+        await watched.until(lambda: "─ lateness, ms" not in watched.text())
+        assert "20 steps" in watched.text()
+        await watched.press("f")
         await watched.until(lambda: "20 steps" not in watched.text())
+        assert "─ lateness, ms" in watched.text()
         await watched.press("f")
         await watched.until_shown("20 steps")
+        await watched.press("f", "v")
+        await watched.until_shown("─ GPU power, W")
 
     watch(Fixed(SHOWN), act, (80, 24))
 

@@ -121,8 +121,8 @@ class RankPlots:
         is_bound: what is marked began at that step or before.
         zoom: how many steps are shown, 0 for all on record.
         record: the steps that the plots of the run are over.
-        until, still: `up to step 59` and `no step for 29 s` while no further step finishes, for the plots of what is
-            known of finished steps only.
+        until: `up to step 59` while no further step finishes, for the plots of what is known of finished steps only.
+        still: `no step for 29 s` meanwhile, for all plots: their axis of steps ends there.
         leak: the memory that a finding says to grow.
     """
 
@@ -164,9 +164,9 @@ class RankPlots:
         if span is None:
             return None
         onsets = () if self.since is None else (self.since,)
-        until, still = (self.until, self.still) if metric.key in OF_STEPS else ("", "")
-        curve = _curve(course, metric, shared_axis(span, self.record))
-        curve = replace(curve, onsets=onsets, sign=self.sign, is_bound=self.is_bound, span_words=until, still=still)
+        until = self.until if metric.key in OF_STEPS else ""
+        curve = replace(_curve(course, metric, shared_axis(span, self.record)), span_words=until, still=self.still)
+        curve = replace(curve, onsets=onsets, sign=self.sign, is_bound=self.is_bound)
         if self.leak is not None and metric.key == self.leak.key:
             full = self.leak.full_bytes
             curve = replace(curve, limit=None if full is None else full * metric.factor, span_words=self.leak.words)

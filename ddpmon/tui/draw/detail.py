@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import numpy as np
 from rich.cells import cell_len
@@ -38,6 +39,7 @@ from ddpmon.tui.lines import Line, cells_of, clip, fit, fit_all, joined, left, s
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
+Panel: TypeAlias = Literal["figures", "plot"]
 CPUS_MOST = 24  # cells of a list of CPUs
 MESSAGE_ROWS = 3
 # Of a sentence; the first one has its cause behind its phase and its onset.
@@ -200,7 +202,7 @@ def _places(frames: Sequence[StackFrame], width: int, look: Look) -> list[str]:
 
 
 def detail_lines(
-    picture: ViewState, rank: int, width: int, height: int, metric: str = "", *, plot_alone: bool = False
+    picture: ViewState, rank: int, width: int, height: int, metric: str = "", alone: Panel | None = None
 ) -> list[Line]:
     """The whole screen below the header.
 
@@ -210,7 +212,7 @@ def detail_lines(
         width: cells.
         height: lines.
         metric: the key of what is plotted large, "" for what its worst finding is about, else its work.
-        plot_alone: leave out the table and the other plots.
+        alone: the panel that stands there without the others: the figures also without the stack.
     """
     snapshot, look = picture.snapshot, picture.look
     ranks, detail = snapshot.ranks, snapshot.detail
@@ -224,11 +226,11 @@ def detail_lines(
         return fit_all([*lines, *_meanwhile(picture, ranks, rank, width, height - len(lines))], width, height)
     notes = [[Segment(f" {look.glyphs.note} {look.clean(note)}", look.dim)] for note in detail.notes]
     room = height - len(lines) - len(notes)
-    trouble = _trouble(detail, width, room, look)
+    trouble = [] if alone == "figures" else _trouble(detail, width, room, look)
     room -= len(trouble)
     lines += [
         *trouble,
-        *_figures(picture, rank, detail, found, width, room, metric, plot_alone=plot_alone),
+        *_figures(picture, rank, detail, found, width, room, metric, alone),
         *notes,
     ]
     return fit_all(lines, width, height)
@@ -251,25 +253,30 @@ def _figures(
     width: int,
     room: int,
     metric: str,
-    *,
-    plot_alone: bool,
+    alone: Panel | None,
 ) -> list[Line]:
     """The table of this and the others beside the plots; above one plot in narrow terminals."""
     look, compared = picture.look, compare(picture.snapshot, [rank])
     known, drawn = offered(detail), rank_plots(picture, detail, found, compared)
     wanted = metric or next((ABOUT.get(finding.kind) for finding in found), "")
     first = next((each for each in known if each.key == wanted), known[0] if known else METRICS[0])
-    if plot_alone:
+    if alone == "plot":
         return drawn.plot(first, width, room) if room >= PLOT_ALONE_LEAST else []
-    if room < PLOT_LEAST:
+    if alone == "figures":
         return peer_lines(picture.snapshot, rank, width, room, look, found, compared)
+
+    def table_of(width: int, room: int) -> list[Line]:
+        return peer_lines(picture.snapshot, rank, width, room, look, found, compared, "f")
+
+    if room < PLOT_LEAST:
+        return table_of(width, room)
     if width < WIDE:
-        table = peer_lines(picture.snapshot, rank, width, max(room - PLOT_LEAST, 0), look, found, compared)
+        table = table_of(width, max(room - PLOT_LEAST, 0))
         return [*table, *drawn.plot(first, width, room - len(table))]
     left_side = min(TABLE_WIDTH, width // 2)
     late = [finding.phase for finding in found if KINDS[finding.kind].late]  # where a rank is stuck is no lateness
     blamed = next((phase for phase in late if phase in PHASES), None)
-    table = peer_lines(picture.snapshot, rank, left_side, room, look, found, compared)
+    table = table_of(left_side, room)
     below = room - len(table) - 1
     right_side, rest = drawn.beside(first, width - left_side - 1, room, blamed, stack_room(below))
     table += drawn.stacked(rest, left_side, below)

@@ -13,6 +13,7 @@ from rich.style import Style
 
 from ddpmon.format import count, figure, known, loss_words, pct, plural, signed, time_of_day
 from ddpmon.report.base_step import NOISE_SHARE, noise_ms
+from ddpmon.report.last_word import still_words
 from ddpmon.report.step_clock import wall_of
 from ddpmon.report.verdicts import about_ranks, onsets
 from ddpmon.report.wording import format_ranks
@@ -21,7 +22,7 @@ from ddpmon.tui.draw.bands import FRAME, Bands
 from ddpmon.tui.draw.grid import LEVELS, METRICS, MISSING, STOPS, Grid
 from ddpmon.tui.draw.heat_layout import Cell, Cursor, Layout, lay_out, shown_heat
 from ddpmon.tui.draw.host_labels import cut_label
-from ddpmon.tui.draw.panel import axis, beginning, no_match, title, title_line
+from ddpmon.tui.draw.panel import at_standstill, axis, beginning, no_match, title, title_line
 from ddpmon.tui.lines import Line, fit, fit_all, width_of
 from ddpmon.tui.theme import Look, ink
 from ddpmon.tui.view_state import ViewState
@@ -192,6 +193,7 @@ def _rows(layout: Layout, picture: ViewState, width: int, height: int, under: Ce
     look, grid, bands, marked = picture.look, layout.grid, layout.bands, layout.marked
     signs = ((" ", look.dim), (look.glyphs.mark, look.accent), (look.glyphs.lost, look.broken))
     lines_of, step = lines_of_bands(layout.heat, bands, height), 2 if bands.halves else 1
+    still = still_words(picture.snapshot)
     lines = []
     for band in range(0, len(bands.starts), step):
         cells = (
@@ -207,7 +209,8 @@ def _rows(layout: Layout, picture: ViewState, width: int, height: int, under: Ce
         label, rank = bands.label_of(*named, layout.worth)
         gutter = _gutter(label, bands.label, signs[marked[rank] if rank >= 0 else 0], here, look)
         gutters = [gutter, *[[Segment(" " * bands.gutter)]] * (len(cells) - 1)]
-        lines += [fit(gutter + line, width) for gutter, line in zip(gutters, cells, strict=True)]
+        drawn = [gutter + line for gutter, line in zip(gutters, cells, strict=True)]
+        lines += [fit(line, width) for line in at_standstill(drawn, still, look)]
     return lines
 
 

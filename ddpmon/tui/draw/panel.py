@@ -30,6 +30,12 @@ def title(name: str, remark: str, width: int, look: Look) -> Line:
     return title_line(name, [Segment(remark, look.dim)] if remark else [], width, look)
 
 
+def title_within(name: str, remarks: Sequence[str], width: int, look: Look) -> Line:
+    """The same with the first of these remarks that fits, else with the last one, cut."""
+    fitting = (remark for remark in remarks if cells_of(name) + cells_of(remark) + 6 <= width)
+    return title(name, next(fitting, remarks[-1]), width, look)
+
+
 def dimmed(lines: list[Line], look: Look) -> list[Line]:
     """The same lines as values of the past: dim, but for what is fainter, and for signs and words of findings."""
     kept = (look.faint, look.accent, look.broken)
@@ -69,6 +75,11 @@ def sentence_rows(text: str, width: int) -> list[str]:
     """A sentence broken into lines; what a cost is a share of is left out where that saves a line."""
     whole, brief = wrap(text, width), wrap(text.replace(_OF_THE_TIME, ""), width)
     return brief if len(brief) < len(whole) else whole
+
+
+def at_standstill(rows: Sequence[Line], still: str, look: Look) -> list[Line]:
+    """A picture over steps with the sign of a standstill behind each row, if `still` says that it ends in one."""
+    return [[*row, Segment(look.glyphs.stalled, look.broken)] if still else row for row in rows]
 
 
 def no_match(what: str, width: int, look: Look) -> list[Line]:

@@ -67,12 +67,14 @@ def peer_lines(
     look: Look,
     findings: Sequence[Finding] = (),
     compared: Comparison | None = None,
+    key: str = "",
 ) -> list[Line]:
     """Title and a row a quantity: this rank, the median of the others, the difference; at most `room` lines.
 
     What one of the `findings` blames is marked. `compared` is the rank beside the others, where that is known already.
     Where not all figures have room, they stand in two columns if these are wide enough. Where that is not enough
-    either, the last line says how many more there are, if more than `SAID_FROM` lines of both columns have room.
+    either, the last line says how many more there are, and which `key` shows them, if there is one; not where
+    `SAID_FROM` lines of both columns or fewer have room.
     """
     if room < 2:
         return []
@@ -86,7 +88,8 @@ def peer_lines(
     drawn = [_column(snapshot, rank, part, own, look, findings) for part, own in zip(parts, cells, strict=False)]
     lines = [_beside(line, width) for line in zip_longest(*drawn, fillvalue=list[Segment]())]
     if is_short:
-        lines += [[Segment(f" {text}", look.dim)] for text in _missing(0, len(found) - len(rows), width)]
+        shown_by = f"  [{key}]" if key else ""
+        lines.append([Segment(f" {plural(len(found) - len(rows), 'more figure')}{shown_by}", look.dim)])
     return lines
 
 

@@ -15,7 +15,7 @@ from ddpmon.snapshot import Floats
 from ddpmon.tui.draw.beyond import axis_end, beyond_words, with_signs
 from ddpmon.tui.draw.cells import BAND, GROUND, LIMIT, LINE, Cells, Kinds, dotted, in_ascii, with_samples
 from ddpmon.tui.draw.decimation import GAP, edge_in_columns, in_columns, one_a_column, steps_a_column
-from ddpmon.tui.draw.panel import StyledGlyph, axis, beginning, title
+from ddpmon.tui.draw.panel import StyledGlyph, at_standstill, axis, beginning, title
 from ddpmon.tui.draw.scale import LABEL, Scale, ticked
 from ddpmon.tui.draw.zoom import Span, column_of, in_sight, span_words, steps_in, with_span
 from ddpmon.tui.lines import Line, fit_all
@@ -98,17 +98,11 @@ def _plotted(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
     lines = [_title(curve, scale, columns * _fine(look), width, look)]
     if rows < 1 or columns < 2 or span is None or scale is None:
         return fit_all([*lines, [Segment(f"{look.unknown:>5}", look.dim)]], width, height)
-    lines += at_end(
-        _said_of_ends(body(curve, columns, rows, scale, span, look), curve, span, columns, look), curve, look
-    )
+    drawn = _said_of_ends(body(curve, columns, rows, scale, span, look), curve, span, columns, look)
+    lines += at_standstill(drawn, curve.still, look)
     if rows < height - 1:
         lines.append([Segment(" " * GUTTER, look.text), *_axis(curve, span, columns, look)])
     return fit_all(lines, width, height)
-
-
-def at_end(rows: list[Line], curve: Curve, look: Look) -> list[Line]:
-    """The plot with the sign of a standstill in its free column, from top to bottom, if it ends in one."""
-    return [[*row, Segment(look.glyphs.stalled, look.broken)] for row in rows] if curve.still else rows
 
 
 def _title(curve: Curve, scale: Scale | None, dots: int, width: int, look: Look) -> Line:

@@ -32,7 +32,7 @@ from ddpmon.tui.draw.columns import (
     sheet,
 )
 from ddpmon.tui.draw.header import finding_style
-from ddpmon.tui.draw.panel import narrowed, no_match, title
+from ddpmon.tui.draw.panel import narrowed, no_match, title, title_within
 from ddpmon.tui.lines import Line, fit, fit_all, left
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
@@ -41,7 +41,7 @@ GONE = ("lost", "failed")
 HEAD = 2  # title and column headings
 MARKED = "+"  # before a rank that the reader has marked, to compare it
 RARE_MOST = 16  # ranks of a finding whose late steps count for the scale of the bars although they are out of sight
-SORT_NAMES = {"worst": "worst first, the rest by rank"}
+SORT_NAMES = {"worst": ("worst first, the rest by rank", "worst first")}  # in fewer and fewer words
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,8 @@ def table_lines(picture: ViewState, view: TableView, width: int, height: int) ->
     page = _Page(snapshot, look, width, rows, view.sort, picture.marked)
     steps, part = page.rhythm
     said = [f"{part}: in {steps}"] if part else []
-    lines = [title("ranks", "; ".join([*said, _subtitle(view, room, len(snapshot.ranks), look)]), width, look)]
+    remarks = ["; ".join([*said, words]) for words in _subtitles(view, room, len(snapshot.ranks), look)]
+    lines = [title_within("ranks", remarks, width, look)]
     lines.append(page.headings(view, width))
     lines += [page.row(int(view.order[place]), width, view.focused and place == view.cursor) for place in places]
     if not len(view.order):
@@ -114,14 +115,15 @@ def heading_at(picture: ViewState, view: TableView, width: int, x: int) -> str |
     return None
 
 
-def _subtitle(view: TableView, room: int, total: int, look: Look) -> str:
+def _subtitles(view: TableView, room: int, total: int, look: Look) -> list[str]:
+    """What the filter leaves, which rows are in sight, and the order, in fewer words, last without the order."""
     shown = len(view.order)
     parts = [narrowed(view.wanted, shown, total, look)] if view.wanted else []
     if part := view.part(room):
         parts.append(part)
     direction = (", reversed" if view.sort == "worst" else f" {look.glyphs.up}") if view.reverse else ""
-    parts.append((SORT_NAMES.get(view.sort) or f"by {heading(view.sort)}") + direction)
-    return "; ".join(parts)
+    orders = SORT_NAMES.get(view.sort) or (f"by {heading(view.sort)}",)
+    return ["; ".join(each) for each in (*([*parts, order + direction] for order in orders), parts) if each]
 
 
 class _Page:

@@ -20,9 +20,9 @@ from ddpmon.run.recent import RECENT
 from ddpmon.schema import RunInfo
 from ddpmon.snapshot import BucketView, Finding, Floats, Snapshot, Timeline, is_over
 from ddpmon.tui.draw.decimation import forward_fill, one_step_in, rate_words
-from ddpmon.tui.draw.panel import axis, beginning, title, title_line
+from ddpmon.tui.draw.panel import at_standstill, axis, beginning, title, title_line
 from ddpmon.tui.draw.panel_sizes import TABLE_HEAD
-from ddpmon.tui.draw.plot import GUTTER, Curve, at_end, body, said_beyond, scale_of
+from ddpmon.tui.draw.plot import GUTTER, Curve, body, said_beyond, scale_of
 from ddpmon.tui.draw.timeline_events import Marks, event_rows
 from ddpmon.tui.draw.zoom import Span, column_of, span_words, steps_in, timeline_span, with_span
 from ddpmon.tui.lines import Line, fit, fit_all, left, width_of
@@ -200,7 +200,7 @@ def _row(
     plot: list[Line] = [fit([Segment(f"{'':{GUTTER}}not known", look.dim)], GUTTER + columns)]
     plot += [[Segment(" " * (GUTTER + columns))]] * (rows - 1)
     if scale is not None and columns >= 2:
-        plot = at_end(body(curve, columns, rows, scale, span, look), curve, look)
+        plot = at_standstill(body(curve, columns, rows, scale, span, look), still, look)
     if cursor is not None:
         plot = [_with_cursor(line, GUTTER + cursor, look) for line in plot]
     lines = []

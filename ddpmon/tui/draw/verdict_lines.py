@@ -16,7 +16,7 @@ from ddpmon.report.verdicts import calm_sentence, firing, headline, is_broken, i
 from ddpmon.shell_command import advice_text
 from ddpmon.snapshot import Finding, Snapshot, is_over
 from ddpmon.tui.draw.header import calm_style
-from ddpmon.tui.lines import Line, cells_of, clip, clip_clauses, clip_words, fit, spread, width_of, wrap
+from ddpmon.tui.lines import Line, cells_of, clip, clip_clauses, clip_words, fit, spread, statements, width_of, wrap
 from ddpmon.tui.theme import Look
 from ddpmon.tui.view_state import ViewState
 
@@ -67,7 +67,10 @@ def badge_style(finding: Finding, look: Look) -> Style:
 
 
 def _said(finding: Finding, snapshot: Snapshot, room: int, look: Look, most: int = 2) -> list[Line]:
-    """The facts in as many words as fit; else the finding's sentence in `most` lines, one or two."""
+    """The facts in as many words as fit; else the finding's sentence in `most` lines, one or two.
+
+    What has no room there are whole statements of it, if what is left says enough.
+    """
     said = [[look.clean(part) for part in parts] for parts in facts(finding, snapshot, look.glyphs.dot)]
     for parts in said:
         for gap in (4, 3, 2):
@@ -78,8 +81,10 @@ def _said(finding: Finding, snapshot: Snapshot, room: int, look: Look, most: int
     ways = (wrap(look.clean(said(finding, snapshot)), room) for said in (sentence, brief_sentence))
     rows = next((rows for rows in ways if len(rows) <= most), [])
     if not rows:
-        brief = wrap(look.clean(brief_sentence(finding, snapshot)), room)
-        rows = [*brief[: most - 1], clip_words(" ".join(brief[most - 1 :]), room, look.glyphs.more)]
+        text = look.clean(brief_sentence(finding, snapshot))
+        brief = wrap(text, room)
+        cut = [*brief[: most - 1], clip_words(" ".join(brief[most - 1 :]), room, look.glyphs.more)]
+        rows = statements(text, room, most) or cut
     style = look.broken if is_broken(finding) else look.text
     return [[Segment(row, style)] for row in rows]
 

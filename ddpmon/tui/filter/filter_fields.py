@@ -9,7 +9,7 @@ import numpy as np
 
 from ddpmon.diagnose.alert import SEVERITIES
 from ddpmon.diagnose.kinds import KINDS
-from ddpmon.report.wording import phase_name, phase_words
+from ddpmon.report.wording import phase_words
 from ddpmon.schema import PHASES
 from ddpmon.snapshot import Finding, Floats, Ranks
 from ddpmon.tui.draw.columns import BY_KEY
@@ -65,8 +65,13 @@ class TextField:
 
 
 def phase_spellings(phase: str) -> tuple[str, ...]:
-    """A phase as the frames call it and as the screen does: `exposed` is all-reduce there, `other` between phases."""
-    return phase, phase_name(phase), phase_words(phase).removeprefix("in ")
+    """A phase as the frames call it and as the screen does: `exposed` is all-reduce there, `other` between phases.
+
+    Words of the screen may be joined by `_`, the last form, and so by `-`.
+    """
+    said = phase_words(phase).removeprefix("in ")
+    word = said.removeprefix("the ")
+    return (phase,) if word == phase else (phase, said, word, word.replace("-", "_").replace(" ", "_"))
 
 
 def finding_words(finding: Finding) -> tuple[str, ...]:
@@ -117,7 +122,7 @@ _NUMBERS = (
     NumberField("heard", "age of its last word, s", _column("age"), _SECONDS, aliases=("age",)),
     NumberField("pid", "its process", _own("pid"), {}),
 )
-_PHASES = (*PHASES, phase_name("exposed"), "barrier")
+_PHASES = tuple(phase_spellings(phase)[-1].replace("_", "-") for phase in (*PHASES, "exposed", "barrier"))
 _TEXTS = (
     TextField("host", "the host's name", lambda ranks: ranks.host, aliases=("node",)),
     TextField("state", "running, stalled, finished, failed, lost", lambda ranks: ranks.state, STATES),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from ddpmon.report.verdicts import naming
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.courses import METRICS, offered
-from ddpmon.tui.draw.detail import detail_lines
+from ddpmon.tui.draw.detail import Panel, detail_lines
 from ddpmon.tui.draw.panel import Keys
 from ddpmon.tui.lines import Line
 from ddpmon.tui.screens.base import COPY_KEYS, ViewScreen
@@ -22,13 +22,13 @@ from ddpmon.tui.widgets.canvas import Canvas
 
 @dataclass(slots=True)
 class Plotted:
-    """What is plotted of a rank: the key of the metric, and whether its plot stands alone. It outlives the screen.
+    """What is plotted of a rank: the key of the metric, and which panel stands alone. It outlives the screen.
 
     The key is "" until the reader chooses one: then it is what the rank's worst finding is about, else its work.
     """
 
     metric: str = ""
-    alone: bool = False
+    alone: Panel | None = None
 
 
 class RankScreen(ViewScreen):
@@ -61,7 +61,7 @@ class RankScreen(ViewScreen):
 
     def _detail(self, width: int, height: int) -> list[Line]:
         plotted = self._plotted
-        return detail_lines(self.picture, self.rank, width, height, plotted.metric, plot_alone=plotted.alone)
+        return detail_lines(self.picture, self.rank, width, height, plotted.metric, plotted.alone)
 
     def tells(self, finding: Finding) -> bool:
         """Whether it is about the rank: its sentence stands above the plots."""
@@ -81,12 +81,12 @@ class RankScreen(ViewScreen):
             known = [metric.key for metric in offered(detail)]
             shown = self._plotted.metric or METRICS[0].key
             place = known.index(shown) if shown in known else -1
-            self._plotted.metric = known[(place + 1) % len(known)] if known else shown
-            self.show()
+            self.action_show_metric(known[(place + 1) % len(known)] if known else shown)
 
     def action_show_metric(self, key: str) -> None:
-        """Plot this metric."""
+        """Plot this metric; where the figures stand alone, the plot comes back."""
         self._plotted.metric = key
+        self._plotted.alone = "plot" if self._plotted.alone == "plot" else None
         self.show()
 
     @property
@@ -96,8 +96,9 @@ class RankScreen(ViewScreen):
         return [] if detail is None else [(metric.key, f"Plot: {metric.name}") for metric in offered(detail)]
 
     def action_maximise(self) -> None:
-        """Show the plot alone, or all again."""
-        self._plotted.alone = not self._plotted.alone
+        """Show the figures alone, then the plot, and after it all again."""
+        panels: tuple[Panel | None, ...] = (None, *get_args(Panel))
+        self._plotted.alone = panels[(panels.index(self._plotted.alone) + 1) % len(panels)]
         self.show()
 
     def action_host(self) -> None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from ddpmon.diagnose.kinds import KINDS
 from ddpmon.figures import FIGURES
 from ddpmon.report.verdicts import firing, lateness_of, stops_job
-from ddpmon.run.bucket_times import bus_bandwidth
 from ddpmon.run.medians import median
 from ddpmon.run.model import Run
 from ddpmon.run.recent import RECENT
@@ -142,8 +141,9 @@ def _throughput_ranks(run: Run, left: int) -> int | None:
 
 
 def _busbw(run: Run, ranks: NDArray[np.bool_]) -> float:
-    """Bus bandwidth in GB/s; NaN without bucket detail, and of one rank."""
-    return float(bus_bandwidth(run.bucket_bytes(), np.array(run.bucket_transfer_ms(ranks)), run.info.world_size))
+    """Bus bandwidth in GB/s, the median step's; NaN without bucket detail, and of one rank."""
+    found = run.buckets.transfers(ranks).bandwidth(run.info.world_size)
+    return median(found)
 
 
 def _lateness(late_ms: Floats, silent: NDArray[np.bool_], goes_on: NDArray[np.bool_]) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,29 @@ def bus_bandwidth(size: int, ms: NDArray[np.floating], ranks: int) -> NDArray[np
     transfer_ms = np.where(ms > 0, ms, np.nan) if ranks > 1 else np.full(ms.shape, np.nan)
     found: NDArray[np.float64] = size / 1e6 / transfer_ms * 2 * (ranks - 1) / ranks
     return found
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """What the buckets of the newest reductions took.
+
+    Attributes:
+        sizes: bytes of each bucket.
+        step: [S] ascending.
+        ms: [S, buckets] the least that any rank took. The rank that comes last waits for nobody: its time is the
+            transfer.
+    """
+
+    sizes: tuple[int, ...]
+    step: I64
+    ms: F32
+
+    def bandwidth(self, ranks: int) -> NDArray[np.float64]:
+        """[S] the bus bandwidth of a job of so many ranks, in GB/s; NaN where it is not known."""
+        return bus_bandwidth(sum(self.sizes), self.ms.sum(axis=1), ranks)
+
+
+_NOTHING = Transfers((), np.empty(0, np.int64), np.empty((0, 0), np.float32))
 
 
 class BucketTimes:
@@ -50,24 +75,18 @@ class BucketTimes:
         """Bytes of each bucket, as the first rank has them; empty without bucket detail."""
         return tuple(next(iter(self._ranks.values()))[0]) if self._ranks else ()
 
-    def transfers(self, ranks: NDArray[np.bool_]) -> tuple[I64, F32]:
-        """(steps [S], ms [S, buckets]): the newest steps, and of each bucket the least that any rank took.
-
-        The rank that comes last waits for nobody, so its time is the transfer.
+    def transfers(self, ranks: NDArray[np.bool_]) -> Transfers:
+        """The newest steps that these ranks have in common.
 
         Args:
             ranks: [world] those that reduce together. Until all of these tell of the same buckets, there are no steps.
         """
-        nothing = np.empty(0, np.int64), np.empty((0, len(self.sizes)), np.float32)
         who = np.flatnonzero(ranks).tolist() if self._ranks else []
         if not who or not self._ranks.keys() >= set(who):
-            return nothing
-        told = [self._ranks[rank] for rank in who]
-        if len({tuple(sizes) for sizes, _ in told}) != 1:
-            return nothing
-        tables = [steps for _, steps in told]
+            return _NOTHING
+        sizes, tables = self._ranks[who[0]][0], [self._ranks[rank][1] for rank in who]
         common = sorted(set.intersection(*(set(steps) for steps in tables)))[-_NEWEST:]
-        if not common:
-            return nothing
+        if not common or any(self._ranks[rank][0] != sizes for rank in who):
+            return _NOTHING
         least = [np.min([steps[step] for steps in tables], axis=0) for step in common]
-        return np.array(common, np.int64), np.array(least, np.float32)
+        return Transfers(tuple(sizes), np.array(common, np.int64), np.array(least, np.float32))

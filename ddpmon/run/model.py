@@ -382,11 +382,6 @@ class Run:
         complete: I64 = steps[self.rings.present(steps, who).all(axis=0)]
         return complete
 
-    def bucket_transfer_ms(self, ranks: NDArray[np.bool_]) -> float:
-        """True transfer a step: the sum over buckets of the minimum over `ranks`, median over steps; NaN if unknown."""
-        _, transfers = self.buckets.transfers(ranks)
-        return float(np.median(transfers.sum(axis=1))) if len(transfers) else float("nan")
-
     def bucket_bytes(self) -> int:
         """Gradient bytes of one reduction as the buckets have it; 0 without bucket detail."""
         return sum(self.buckets.sizes)

@@ -19,7 +19,7 @@ from ddpmon.report.silence import is_explained_by_end
 from ddpmon.report.verdicts import late_ranks, marked_ranks
 from ddpmon.run.model import Run
 from ddpmon.shell_command import of_ended_ranks
-from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot, is_over
+from ddpmon.snapshot import Finding, Link, Metric, RunState, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,6 @@ def take_picture(
     newest = run.step_map.read(build.column_of(metric), run.out_of_step(), late)
     heat, chosen_heat = build.build_heat(run, newest, metric, is_over=moment.ended is not None)
     alive = run.keeping_up(alive)
-    past = is_over(view.state) or moment.link.state == "gone"
     taken = Snapshot(
         link=moment.link,
         taken_at=moment.wall,
@@ -88,7 +87,7 @@ def take_picture(
         heat=heat,
         chosen_heat=chosen_heat,
         series=build.build_series(run, moment.wall - moment.now),
-        timeline=build_timeline(run, newest, heat, alive, is_past=past),
+        timeline=build_timeline(run, newest, heat, alive),
         nodes=build_nodes(run, moment.now),
         findings=findings,
         pending=pending,

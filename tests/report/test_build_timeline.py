@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pytest
 
 from ddpmon.report.build import build_heat
 from ddpmon.report.build_timeline import build_timeline
@@ -13,11 +12,9 @@ from ddpmon.report.rank_detail import MOST_PEERS, peers_of
 from ddpmon.report.verdicts import firing
 from ddpmon.run.model import Run
 from ddpmon.simulate.plan import Plan
-from ddpmon.snapshot import Link, LinkState, RunState
 from ddpmon.tui.draw.timeline_view import timeline_lines
 from ddpmon.tui.theme import make_look
 from ddpmon.tui.view_state import ViewState
-from ddpmon.watcher.picture import Moment, take_picture
 from tests.made_frames import MadeJob, healthy_phases, rank_frame, run_info
 from tests.recording.made_recordings import simulated
 
@@ -53,21 +50,6 @@ def test_of_the_newest_steps_those_that_few_ranks_have_told_of_are_not_drawn() -
     assert np.isfinite(over.values[:, :76]).all()
     assert np.isnan(over.values[:, 76:]).all()
     assert len(over.base_ms) == 80
-
-
-@pytest.mark.parametrize(("link", "said", "end"), [("live", "step 77 ─", "77"), ("gone", "step 77 of 79 ─", "79")])
-def test_the_timeline_ends_with_the_step_that_its_title_names(link: LinkState, said: str, end: str) -> None:
-    """The axis went on to steps that half of the ranks had told of, which neither the title nor the figures are of."""
-    job, run = MadeJob(healthy_phases(4, 80)), Run(run_info(4))
-    for rank in range(4):
-        run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, 80 if rank > 1 else 78)), 0.0)
-    ended: RunState | None = None if link == "live" else "killed"
-    moment = Moment(now=0.0, read_at=0.0, wall=1_790_000_000.0, link=Link(link), ended=ended, source="")
-    shown = take_picture(run, moment, (), (), None)
-    lines = ["".join(part.text for part in line) for line in timeline_lines(ViewState(shown, make_look()), 160, 24)]
-    assert said in lines[0]
-    (axis,) = (line for line in lines if " step 0 " in line)
-    assert axis.split()[-1] == end
 
 
 def test_the_others_of_a_rank_are_not_all_the_first_ones_of_their_hosts() -> None:

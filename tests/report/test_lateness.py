@@ -32,9 +32,9 @@ def heat_of(run: Run, metric: Metric = "lateness") -> tuple[Heat, Heat | None]:
     return build_heat(run, run.step_map.read(column_of(metric)), metric)
 
 
-def timeline_of(run: Run, *, is_past: bool = False) -> Timeline:
+def timeline_of(run: Run) -> Timeline:
     newest = run.step_map.read()
-    return build_timeline(run, newest, build_heat(run, newest)[0], run.taking_part(), is_past=is_past)
+    return build_timeline(run, newest, build_heat(run, newest)[0], run.taking_part())
 
 
 def run_with(
@@ -229,8 +229,7 @@ def test_nobody_is_the_latest_rank_of_a_step_that_the_latest_has_not_told_of() -
     job, run = MadeJob(healthy_phases(4, 50), transfer_ms=5.0), Run(run_info(4))
     for rank, told in enumerate((50, 47, 50, 50)):
         run.add_rank(rank_frame(rank, 1, job.columns(rank, 0, told)), 0.0)
-    assert timeline_of(run).step[-1] == 46
-    timeline = timeline_of(run, is_past=True)
+    timeline = timeline_of(run)
     assert timeline.step[-4:].tolist() == [46, 47, 48, 49]
     assert (timeline.late_rank[-4:] >= 0).tolist() == [True, False, False, False]
     assert np.isfinite(timeline.late_pct[-4:]).tolist() == [True, False, False, False]

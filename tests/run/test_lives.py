@@ -177,19 +177,21 @@ def test_a_rank_that_restarted_on_its_own_has_no_others_and_is_none_of_theirs() 
 
 
 def test_buckets_are_those_of_the_ranks_that_reduce_together() -> None:
-    run = restarted(4, alone=[3])
-    for rank, ms in enumerate((5.0, 4.0, 6.0, 1.0)):
-        at = range(20, 40) if rank == 3 else range(380, 400)
-        steps = MadeJob(healthy_phases(4, 400)).columns(rank, at.start, at.stop)
-        detail = BucketColumns(step=steps.step, sizes=[1000], ms=np.full(len(at), ms, "<f4").tobytes())
-        run.add_rank(rank_frame(rank, 10, steps, pid=900 + rank if rank == 3 else 100 + rank, buckets=detail), END_S)
+    run = restarted(4, alone=[0])
+    for rank, ms in enumerate((1.0, 5.0, 4.0, 6.0)):
+        first, sizes, pid = (20, [1000], 900) if rank == 0 else (380, [500, 500], 100 + rank)
+        steps = MadeJob(healthy_phases(4, 400)).columns(rank, first, first + 20)
+        took = np.full((20, len(sizes)), ms, "<f4").tobytes()
+        detail = BucketColumns(step=steps.step, sizes=sizes, ms=took)
+        run.add_rank(rank_frame(rank, 10, steps, pid=pid, buckets=detail), END_S)
     run.settle(END_S)
-    newest = run.step_map.read()
-    together = run.keeping_up(run.taking_part())
-    view = build_timeline(run, newest, build_heat(run, newest)[0], together).buckets
-    assert together.tolist() == [True, True, True, False]
-    assert view is not None
-    assert (view.ms.tolist(), view.first_step, view.last_step) == ([4.0], 380, 399)
+    newest, together = run.step_map.read(), run.keeping_up(run.taking_part())
+    timeline = build_timeline(run, newest, build_heat(run, newest)[0], together)
+    assert together.tolist() == [False, True, True, True]
+    assert timeline.buckets is not None
+    assert (timeline.buckets.sizes, timeline.buckets.ms.tolist()) == ((500, 500), [4.0, 4.0])
+    assert (timeline.buckets.first_step, timeline.buckets.last_step) == (380, 399)
+    assert timeline.busbw_gb_s[-1] == pytest.approx(1000 / 8e-3 * 2 * 3 / 4 / 1e9), "every rank of the job takes part"
 
 
 def test_ranks_that_findings_name_are_none_of_the_others() -> None:

@@ -131,7 +131,7 @@ def test_a_run_whose_ranks_all_start_anew_is_drawn_and_told_of_from_its_new_begi
     assert run.series.points[:, 0].tolist() == list(range(100))
     assert list(run.marks.pauses["checkpoint"]) == [50]
     assert run.marks.pauses["checkpoint"][50].ranks == 1
-    assert run.bucket_transfer_ms(np.ones(2, np.bool_)) == 2.0
+    assert np.median(run.buckets.transfers(np.ones(2, np.bool_)).ms) == 2.0
 
 
 def test_frames_of_another_run_or_rank_are_refused_and_counted() -> None:

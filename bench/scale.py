@@ -246,8 +246,11 @@ def _until_data(screen: int, process: subprocess.Popen[bytes], began: float) -> 
     """
     seen = b""
     while not re.search(rb"step \S*\d", seen):
-        if time.perf_counter() - began > _FIRST_DATA_S or process.poll() is not None:
-            raise SystemExit(f"the dashboard showed no data, and ended with: {seen[-1000:].decode(errors='replace')}")
+        if process.poll() is not None:
+            raise SystemExit(f"the dashboard has ended: {seen[-1000:].decode(errors='replace')}")
+        if time.perf_counter() - began > _FIRST_DATA_S:
+            process.kill()
+            raise SystemExit("the dashboard showed no data")
         if select.select([screen], [], [], _SAMPLED_S)[0]:
             seen = (seen + os.read(screen, 1 << 16))[-200_000:]
     return time.perf_counter() - began

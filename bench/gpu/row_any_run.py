@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
 from any_run_job import KINDS, STEPS
 from course_figures import Figures, run_row
 from row_two_ranks import status
@@ -51,7 +51,7 @@ def training(kind: str, way: str, folder: Path, rehearse: bool) -> Iterator[subp
     ours = [sys.executable, "-m", "ddpmon.cli", "run", "--name", _NAME, "--"] if way == "on" else []
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "TOKENIZERS_PARALLELISM": "false"}
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*ours, *launcher], env=environment, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen([*ours, *launcher], env=environment, stdout=log, stderr=log)
         try:
             yield process
         finally:
@@ -59,7 +59,9 @@ def training(kind: str, way: str, folder: Path, rehearse: bool) -> Iterator[subp
             try:
                 process.wait(_ANSWER_S)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                for rank in psutil.Process(process.pid).children(recursive=True):  # which lead groups of their own
+                    rank.kill()
+                process.kill()
                 process.wait()
 
 
@@ -95,7 +97,7 @@ def problem(kind: str, tellings: dict[str, dict[str, Any]], said: dict[str, Any]
     """What is wrong with a job, or nothing."""
     if tellings["off"] == tellings["off again"] != tellings["on"]:
         return "losses or parameters differ"
-    if not said:
+    if not said or not said["ranks"]:
         return "no run was found"
     step, phases = said["run"]["step"], said["ranks"][0]["phases_ms"]
     if step is None or step < STEPS - 1 - _MISSED:
@@ -127,8 +129,7 @@ def play(kind: str, figures: Figures, rehearse: bool) -> str:
         said = seen(folders["on"])
     if tellings["off"] != tellings["off again"]:
         figures.skip(f"bits of {kind}", "the job cannot be repeated without ddpmon")
-    if said:
-        rank = said["ranks"][0]
+    for rank in said.get("ranks", ()):
         shown = {"step": rank["step_ms"], "exposed": rank["exposed_ms"], "barrier": rank["barrier_ms"]}
         words = ", ".join(f"{of} {ms:.2f}" for of, ms in (shown | rank["phases_ms"]).items() if ms is not None)
         cost = said["monitor"]["cost_us_per_step"]

@@ -18,7 +18,8 @@ from ddpmon.report.wording import format_ranks
 from ddpmon.shell_command import first_command
 from ddpmon.snapshot import Finding, Snapshot
 
-_COMMAND = re.compile(r"(pid \d+ \([^,()]+), .*?\)")  # who runs a foreign process, and what is dropped behind that
+# Who runs a foreign process, and its command, which is dropped: it may have brackets of its own.
+_COMMAND = re.compile(r"(pid \d+ \([^,()]+), (?:[^()]|\([^()]*\))*\)")
 
 
 def facts(finding: Finding, snapshot: Snapshot, dot: str) -> Iterator[list[str]]:

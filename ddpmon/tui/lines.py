@@ -15,6 +15,7 @@ _UNITS = "%|[µm]?s|min|h|d|[KMGT]i?B|k?W|[MG]Hz|°C|(?:GPU|rank)-h"
 _WORDS = re.compile(rf"(?:`[^`]*`|(?<=\d) (?:{_UNITS})(?!\w)|\S)+")  # what `wrap` keeps together
 _CLAUSE_ENDS = re.compile(r"[;:] | \(")
 _STATEMENT_ENDS = re.compile(r"(?:;|(?<=\.)) ")
+_QUOTED = re.compile(r": |`|\([^)]*$")  # behind these a `;` or a stop may be that of a command or of an error's words
 _LEADING = re.compile(r"(?: \([^)]*| (?:at|by|for|from|in|of|on|the|to|with))+$")
 _NOTHING = Style(reverse=True)  # of no text: what begins a line is never added to it
 cells_of = lru_cache(maxsize=16_384)(cell_len)  # a tick measures some 4,000 texts, most of which it has measured before
@@ -132,8 +133,9 @@ def statements(text: str, width: int, most: int) -> list[str]:
 
     It is empty where there is none.
     """
-    begun = (text[: found.start()] for found in _STATEMENT_ENDS.finditer(text))
-    fitting = [each for each in begun if 2 * cells_of(each) >= width and len(wrap(each, width)) <= most]
+    begun = [text[: found.start()] for found in _STATEMENT_ENDS.finditer(text)]
+    own = [each for each in begun if not _QUOTED.search(each)]
+    fitting = [each for each in own if 2 * cells_of(each) >= width and len(wrap(each, width)) <= most]
     return list(wrap(fitting[-1], width)) if fitting else []
 
 

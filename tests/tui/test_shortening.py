@@ -137,9 +137,11 @@ def test_the_onset_of_what_is_late_in_some_steps_fits_80_columns() -> None:
 def test_a_narrow_screen_says_what_the_foreign_process_does() -> None:
     cause = "a shared GPU: pid 4242 (bob, python a_long_name_of_a_notebook.py) uses 38 % of its GPU (likely)"
     shown = snapshot(Made(straggler=5))
-    finding = replace(shown.findings[0], cause=cause, advice="ask its owner to move to another GPU")
-    lines = text_of(verdict_lines(ViewState(replace(shown, findings=(finding,)), COLOUR), 80))
-    assert "likely cause: pid 4242 (bob) uses 38 % of its GPU" in lines[1]
+    for said in (cause, cause.replace("python", "python f.py --x (a)")):
+        finding = replace(shown.findings[0], cause=said, advice="ask its owner to move to another GPU")
+        lines = text_of(verdict_lines(ViewState(replace(shown, findings=(finding,)), COLOUR), 80))
+        assert "likely cause: pid 4242 (bob) uses 38 % of its GPU" in lines[1]
+    finding = replace(finding, cause=cause)
     wide = text_of(verdict_lines(ViewState(replace(shown, findings=(finding,)), COLOUR), 160))
     assert "likely cause: a shared GPU; pid 4242 (bob, python a_long_name_of_a_notebook.py) uses" in wide[1]
 
@@ -178,6 +180,21 @@ def test_a_headline_without_room_for_all_of_its_sentence_has_whole_statements_of
     assert said == "INFO   pid 4242 (bob) uses 38 % of the GPU of rank 42 (node0005)"
     lost_alone = replace(shown, snapshot=replace(shown.snapshot, findings=(lost,)))
     assert " ".join(" ".join(text_of(verdict_lines(lost_alone, 80))).split()) == f"WARN {since}"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "rank 3 (node0) failed after step 120: RuntimeError: cuDNN error; see. CUDNN_STATUS_INTERNAL_ERROR, others",
+        "the GPU of rank 3 hangs, type `ssh n5 sudo nvidia-smi -r; sudo systemctl restart nvidia-persistenced`",
+        "rank 3 is silent and 3 others wait (host n1.example.com. a second host with a longer name is silent, too)",
+    ],
+)
+def test_the_words_of_an_error_a_command_or_a_bracket_are_no_statements_of_ours(said: str) -> None:
+    finding = Finding("rank_failed", "critical", said, (3,))
+    shown = ViewState(snapshot(Made(findings=(finding,))), COLOUR)
+    (line,) = text_of([headline_line(shown, finding, 80)])
+    assert line.rstrip().endswith("…")
 
 
 def test_the_order_of_the_ranks_is_said_shorter_where_the_title_has_no_room() -> None:

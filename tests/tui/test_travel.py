@@ -265,7 +265,15 @@ def test_the_next_key_ends_what_is_said_of_the_last_one(recorded: Path, key: Req
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("2 min ago", 120.0), ("-90s", 90.0), ("1h", 3600.0), ("0.5 m", 30.0), ("2 minutes", 120.0)],
+    [
+        ("2 min ago", 120.0),
+        ("-90s", 90.0),
+        ("1h", 3600.0),
+        ("0.5 m", 30.0),
+        ("2 minutes", 120.0),
+        ("2 min back", 120.0),
+        ("2 min earlier", 120.0),
+    ],
 )
 def test_how_long_ago_is_a_moment(text: str, seconds: float) -> None:
     assert go_to(text, 5000.0) == Request("to_wall", 5000.0 - seconds)

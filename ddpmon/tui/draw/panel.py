@@ -31,7 +31,7 @@ def title(name: str, remark: str, width: int, look: Look) -> Line:
 
 
 def title_within(name: str, remarks: Sequence[str], width: int, look: Look) -> Line:
-    """The same with the first of these remarks that fits, else with the last one, cut."""
+    """A title line whose remark is the first of these that fits, else the last one, cut."""
     fitting = (remark for remark in remarks if cells_of(name) + cells_of(remark) + 6 <= width)
     return title(name, next(fitting, remarks[-1]), width, look)
 

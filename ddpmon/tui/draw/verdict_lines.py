@@ -69,7 +69,7 @@ def badge_style(finding: Finding, look: Look) -> Style:
 def _said(finding: Finding, snapshot: Snapshot, room: int, look: Look, most: int = 2) -> list[Line]:
     """The facts in as many words as fit; else the finding's sentence in `most` lines, one or two.
 
-    What has no room there are whole statements of it, if what is left says enough.
+    Where it has no room, whole statements at its end are left out, if what is left says enough.
     """
     said = [[look.clean(part) for part in parts] for parts in facts(finding, snapshot, look.glyphs.dot)]
     for parts in said:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 MOST_DIGITS = 15  # of a step
 SHOWN_MOST = 20  # cells of what was not understood
 _HINT = "a step (1200), a time of day (03:12) or how far back (2 min)"
-_AGO = re.compile(r"-?\s*(\d{1,6}(?:\.\d{1,3})?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?)(?:\s+ago)?", re.IGNORECASE)
+_AGO = re.compile(
+    r"-?\s*(\d{1,6}(?:\.\d{1,3})?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?)(?:\s+(?:ago|back|earlier))?",
+    re.IGNORECASE,
+)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -48,7 +51,7 @@ class GoTo(ModalScreen[Request | None]):
 
 
 def moment(text: str, near: float) -> Request | None:
-    """The moment that was typed, None where it is no time of day, no time back and no step.
+    """The moment that was typed, None where it is no time of day, no step, and not how far back.
 
     Args:
         text: what was typed.

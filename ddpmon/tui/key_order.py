@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from textual import events
-from textual.app import App
+from textual.app import App, ScreenStackError
 
 TAKE_TURNS = (
     events.Key | events.Paste | events.MouseDown | events.MouseUp | events.MouseScrollDown | events.MouseScrollUp
@@ -40,7 +40,15 @@ class OrderedKeys(App[None]):
             if self._held_task is None:
                 self._held_task = asyncio.create_task(self._handle_held())
         else:
+            await self._handle(event)
+
+    async def _handle(self, event: events.Event) -> None:
+        """Let Textual handle a key or a click; the app may close meanwhile, and then it finds no screen."""
+        try:
             await super().on_event(event)
+        except ScreenStackError:
+            if not self._is_closing:
+                raise
 
     async def _handle_held(self) -> None:
         """Handle what is held back, one after the other."""
@@ -49,7 +57,7 @@ class OrderedKeys(App[None]):
                 await self._become_quiet()
                 if self._is_closing:
                     break
-                await super().on_event(self._held.popleft())
+                await self._handle(self._held.popleft())
         except Exception as error:  # what Textual does in its own tasks: it ends with the traceback
             self._handle_exception(error)
         finally:

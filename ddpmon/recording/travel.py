@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -53,7 +54,7 @@ class Request:
 
 
 class Travel:
-    """Where we are in a recording. `ask` may be called by any thread, all else by one.
+    """Where we are in a recording. `ask` and `is_under_way` are for any thread, all else for one.
 
     Args:
         recording: what is travelled in.
@@ -72,6 +73,7 @@ class Travel:
         self._refusal: Refusal = ""
         self._grade, self._t, self._then = _USUAL, 0.0, time.monotonic()
         self._asked: SimpleQueue[Request] = SimpleQueue()
+        self._is_moving = False
         self._aim: Place | None = None  # where the moves that are being made lead
         self._begun: float | None = None  # the Unix time at which the finding was said first that was gone to
         self._reached: Finding | None = None  # that finding, once the player is there
@@ -85,6 +87,11 @@ class Travel:
     def is_asked(self) -> bool:
         """Whether somebody has asked for something."""
         return not self._asked.empty()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a move is being made, or waits for its turn; any thread may ask."""
+        return self._is_moving or self.is_asked
 
     def ask(self, request: Request) -> None:
         """Ask for a move; it is made by the thread that ticks."""
@@ -104,19 +111,24 @@ class Travel:
         """
         now = time.monotonic()
         passed, self._then = min(now - self._then, _LONGEST_S), now
+        self._is_moving = self.is_asked
         try:
+            self._move(ends_live=ends_live)
+        finally:
+            self._is_moving = False
+        if self.playing:
+            self._play_on(passed * self.speed)
+        self._tell_refusal()
+
+    def _move(self, *, ends_live: bool) -> None:
+        with suppress(Empty):
             while True:
                 self._make(self._asked.get_nowait())
-        except Empty:
-            pass
         if not (ends_live and self.wants_end):
             self.go(self._aim)
         if self._aim is not None:
             self._reached = self._begins_here()
         self._aim = None
-        if self.playing:
-            self._play_on(passed * self.speed)
-        self._tell_refusal()
 
     @property
     def _here(self) -> Place | None:

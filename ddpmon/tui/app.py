@@ -42,11 +42,10 @@ from ddpmon.tui.screens.timeline_screen import TimelineScreen
 from ddpmon.tui.steady import steady
 from ddpmon.tui.terminal import SteadyDriver, TerminalBackground, has_few_colours, is_remote, own_terminal
 from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, THEMES, Look, make_look
-from ddpmon.tui.view_state import NOTHING_YET, ViewState, furthest
+from ddpmon.tui.view_state import NOTHING_YET, ViewState, furthest, silence_s
 from ddpmon.tui.widgets.virtual_table import RankTable
 
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
-PATIENCE_S = 3.0  # and at least three intervals: then the store's silence is said
 CRASHED = 1
 
 
@@ -196,10 +195,9 @@ class WatchApp(OrderedKeys):
     def on_arrived(self, message: Arrived) -> None:
         """Keep the newest picture; show it unless the display is frozen: then only what it knows of that moment."""
         before, self._latest = self._latest, message.snapshot
-        was_stuck = self.picture.stuck_s is not None
-        is_new = was_stuck or self.shown is not before or not tells_the_same(before, message.snapshot)
+        is_same = self.shown is before and tells_the_same(before, message.snapshot)
         self.shown = message.snapshot if self._frozen_at is None else as_of(self.shown, message.snapshot)
-        if is_new:
+        if not is_same or self.picture.stuck_s is not None:
             self.habits.look_for_news(message.snapshot)
             self.redraw()
 
@@ -208,10 +206,13 @@ class WatchApp(OrderedKeys):
         raise message.error
 
     def _stuck(self) -> float | None:
-        """Seconds since the store last answered, when that is too long; a finished run has nothing more to say."""
-        run, silence = self._latest.run, time.monotonic() - self._latest.taken_monotonic
-        is_late = silence > max(PATIENCE_S, 3 * self._interval) and (run is None or run.state != "finished")
-        return silence if is_late else None
+        """Seconds since the store last answered, when that is too long; on the way to another moment nobody asks."""
+        return None if self._is_under_way else silence_s(self._latest, self._interval)
+
+    @property
+    def _is_under_way(self) -> bool:
+        """Whether the reader goes to another moment."""
+        return self._travel is not None and self._travel.is_under_way
 
     def redraw(self) -> None:
         """Draw what is shown now, as the reader wants it now."""
@@ -280,7 +281,7 @@ class WatchApp(OrderedKeys):
         """Without a past, and while a run is live, `home` and `end` are the table's."""
         if action in ("travel", "go_to", "travel_to") and self._travel is None:
             return False
-        return action != "travel_to" or self.shown.replay is not None
+        return action != "travel_to" or self.shown.replay is not None or self._is_under_way
 
     @property
     def heat_metric(self) -> Metric:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from ddpmon.format import age, clock, count, local_time
@@ -14,6 +15,7 @@ from ddpmon.tui.theme import Look
 
 _LOOKING = "looking for a run; on a slow link the first picture takes some seconds"
 FILLED_MOST = 1024  # ranks
+_PATIENCE_S, _INTERVALS = 3.0, 3  # the longer one passes before the store's silence is said; chosen, not measured
 NOTHING_YET = Snapshot(link=Link("waiting", _LOOKING), taken_at=0.0, taken_monotonic=0.0)
 
 
@@ -99,6 +101,13 @@ class ViewState:
         """Drawn dim as a whole, because the store has ended and does not come back; a finished run is complete."""
         run = self.snapshot.run
         return self.snapshot.link.state == "gone" and run is not None and run.state != "finished"
+
+
+def silence_s(latest: Snapshot, interval: float) -> float | None:
+    """Seconds since the store last answered, when that is too long; a finished run has nothing more to say."""
+    run, silence = latest.run, time.monotonic() - latest.taken_monotonic
+    is_late = silence > max(_PATIENCE_S, _INTERVALS * interval) and (run is None or run.state != "finished")
+    return silence if is_late else None
 
 
 def furthest(one: Snapshot | None, other: Snapshot) -> Snapshot:

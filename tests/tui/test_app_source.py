@@ -109,7 +109,9 @@ def test_nothing_is_drawn_for_a_snapshot_that_tells_nothing_new(monkeypatch: pyt
         drawn.append(source.shown)
         plain(canvas)
 
-    monkeypatch.setattr("ddpmon.tui.app.PATIENCE_S", 3600.0)  # however slow the machine is, the store is not late
+    monkeypatch.setattr(
+        "ddpmon.tui.view_state._PATIENCE_S", 3600.0
+    )  # however slow the machine is, the store is not late
 
     async def act(watched: Watched) -> None:
         await watched.until_shown("+41 ms")

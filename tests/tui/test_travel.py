@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -315,6 +317,42 @@ def test_a_live_run_is_rewound_while_reading_goes_on() -> None:
 
         watch(source, act)
     assert source.closed.wait(30)
+
+
+def test_while_the_way_back_is_being_read_end_leads_back_and_the_store_is_not_called_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`end` was the table's until the moment stood on the screen: the picture of the past came after it, and stayed."""
+    recorder, reading, may_go_on = Recorder(None), threading.Event(), threading.Event()
+    with simulated(PLAN, recorder) as run:
+        run.go(30)
+        source = Rewindable(run.observer, recorder)
+        go = source.travel.go
+
+        def slowly(place: Place | None) -> None:
+            if place is not None:
+                reading.set()
+                assert may_go_on.wait(60)
+            go(place)
+
+        monkeypatch.setattr(source.travel, "go", slowly)
+
+        async def act(watched: Watched) -> None:
+            await watched.until_shown("RUNNING")
+            await watched.press("left_curly_bracket")
+            await watched.until(reading.is_set)
+            shown = watched.app.picture.snapshot
+            await watched.until(lambda: time.monotonic() - shown.taken_monotonic > 4.0)
+            watched.app.redraw()
+            assert "SILENT" not in watched.text()
+            await watched.press("end")
+            assert source.travel.is_asked, "it waits for its turn"
+            may_go_on.set()
+            await watched.until(lambda: not source.travel.is_under_way)
+            await watched.until_shown("RUNNING")
+            await watched.until(lambda: watched.app.shown.replay is None)
+
+        watch(source, act)
 
 
 def test_in_the_past_an_onset_is_so_much_earlier_than_the_moment_shown() -> None:

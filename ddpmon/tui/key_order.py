@@ -32,7 +32,7 @@ class OrderedKeys(App[None]):
     async def on_event(self, event: events.Event) -> None:
         """Hold a key, a paste or a click back while another one is at work."""
         if not isinstance(event, TAKE_TURNS) or event.is_forwarded:
-            await super().on_event(event)
+            await self._handle(event)
         elif self._is_closing:
             return
         elif self._held_task is not None or not self._is_quiet():
@@ -43,7 +43,7 @@ class OrderedKeys(App[None]):
             await self._handle(event)
 
     async def _handle(self, event: events.Event) -> None:
-        """Let Textual handle a key or a click; the app may close meanwhile, and then it finds no screen."""
+        """Let Textual handle an event; the app may close meanwhile, and then a key or a click finds no screen."""
         try:
             await super().on_event(event)
         except ScreenStackError:

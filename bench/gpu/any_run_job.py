@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 1 bench/gpu/any_run_job.py KIND FOLDER [--rehearse]
 
-It writes `FOLDER/told.json` after 40 steps, and ends once `FOLDER/release` exists.
+It writes `FOLDER/result.json` after 40 steps, and ends once `FOLDER/release` exists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS = 40
 _WIDTH, _LAYERS, _BATCH = 256, 4, 64
 _POLL_S = 0.05
 
-Told = tuple[nn.Module, Sequence[Any]]  # the trained model, and the loss of each step or micro-batch
+Trained = tuple[nn.Module, Sequence[Any]]  # the model, and the loss of each step or micro-batch
 
 
 def perceptron() -> nn.Module:
@@ -52,24 +52,24 @@ def loop(model: Any, optimizer: torch.optim.Optimizer, at: torch.device) -> list
 
 
 def ddp_of(model: nn.Module, at: torch.device) -> DistributedDataParallel:
-    """The model as DDP's, in a process group of the device's backend."""
+    """The model in DDP, on the device."""
     return DistributedDataParallel(model.to(at), device_ids=None if at.type == "cpu" else [0])
 
 
-def around(at: torch.device) -> Told:
+def around(at: torch.device) -> Trained:
     """`torch.compile` around DDP."""
     ddp = ddp_of(perceptron(), at)
     return ddp, loop(torch.compile(ddp), torch.optim.AdamW(ddp.parameters(), 1e-3), at)
 
 
-def inside(at: torch.device) -> Told:
+def inside(at: torch.device) -> Trained:
     """`torch.compile` inside DDP."""
     plain = perceptron().to(at)
     ddp = ddp_of(torch.compile(plain), at)  # type: ignore[arg-type]
     return plain, loop(ddp, torch.optim.AdamW(ddp.parameters(), 1e-3), at)
 
 
-def scaler(at: torch.device) -> Told:
+def scaler(at: torch.device) -> Trained:
     """Half precision with a `GradScaler`, and two micro-batches a step."""
     ddp = ddp_of(perceptron(), at)
     optimizer, scaling = torch.optim.AdamW(ddp.parameters(), 1e-3), torch.amp.GradScaler(at.type)
@@ -87,7 +87,7 @@ def scaler(at: torch.device) -> Told:
     return ddp, losses
 
 
-def fsdp2(at: torch.device) -> Told:
+def fsdp2(at: torch.device) -> Trained:
     """`fully_shard` of each layer and of the whole."""
     from torch.distributed.fsdp import fully_shard
 
@@ -98,7 +98,7 @@ def fsdp2(at: torch.device) -> Told:
     return model, loop(model, torch.optim.AdamW(model.parameters(), 1e-3), at)
 
 
-def lightning(at: torch.device) -> Told:
+def lightning(at: torch.device) -> Trained:
     """Lightning's Trainer."""
     import lightning.pytorch as framework
 
@@ -128,7 +128,7 @@ def lightning(at: torch.device) -> Told:
     return module, module.losses
 
 
-KINDS: dict[str, Callable[[torch.device], Told]] = {
+KINDS: dict[str, Callable[[torch.device], Trained]] = {
     "compile around DDP": around,
     "compile inside DDP": inside,
     "GradScaler": scaler,
@@ -137,13 +137,13 @@ KINDS: dict[str, Callable[[torch.device], Told]] = {
 }
 
 
-def tell(folder: Path, model: nn.Module, losses: Sequence[Any]) -> None:
-    """Leave losses and digest behind, and wait to be released."""
+def write_result(folder: Path, model: nn.Module, losses: Sequence[Any]) -> None:
+    """Write the losses and a digest of the parameters, and wait to be released."""
     whole = [getattr(value, "full_tensor", value.detach)() for value in model.state_dict().values()]
     data = b"".join(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() for value in whole)
-    told = {"losses": [float(loss) for loss in losses], "parameters": hashlib.sha256(data).hexdigest()}
-    (folder / "new").write_text(json.dumps(told))
-    (folder / "new").rename(folder / "told.json")
+    result = {"losses": [float(loss) for loss in losses], "parameters": hashlib.sha256(data).hexdigest()}
+    (folder / "new").write_text(json.dumps(result))
+    (folder / "new").rename(folder / "result.json")
     while not (folder / "release").exists() and os.getppid() != 1:
         time.sleep(_POLL_S)
 
@@ -155,7 +155,7 @@ def main() -> None:
     torch.manual_seed(0)
     if kind != "Lightning":  # which makes its process group itself
         dist.init_process_group("gloo" if rehearse else "nccl", device_id=None if rehearse else at)
-    tell(Path(sys.argv[2]), *KINDS[kind](at))
+    write_result(Path(sys.argv[2]), *KINDS[kind](at))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from any_run_job import KINDS, STEPS
 from course_figures import Figures, run_row
 from row_two_ranks import status
 
-_PACKAGES = {"Lightning": "lightning"}
 _NAME = "course"
 _WAYS = ("off", "off again", "on")
 _TRAINING_S, _ANSWER_S, _POLL_S = 180.0, 20.0, 0.5
@@ -39,19 +38,12 @@ _SAME = 1e-6  # relative: what a float32 holds
 def training(kind: str, way: str, folder: Path, rehearse: bool) -> Iterator[subprocess.Popen[bytes]]:
     """Train in the background; the job is let go at the end of the block."""
     job = [str(Path(__file__).with_name("any_run_job.py")), kind, str(folder), *(["--rehearse"] if rehearse else [])]
-    launcher = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--local-addr=127.0.0.1",
-        "--nproc-per-node=1",
-        *job,
-    ]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     ours = [sys.executable, "-m", "ddpmon.cli", "run", "--name", _NAME, "--"] if way == "on" else []
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([*ours, *launcher], env=environment, stdout=log, stderr=log)
+        command = [*ours, *launcher, "--nproc-per-node=1", *job]
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
             yield process
         finally:
@@ -65,57 +57,57 @@ def training(kind: str, way: str, folder: Path, rehearse: bool) -> Iterator[subp
                 process.wait()
 
 
-def told(process: subprocess.Popen[bytes], folder: Path) -> dict[str, Any]:
-    """What the job leaves behind.
+def wait_for_result(process: subprocess.Popen[bytes], folder: Path) -> dict[str, Any]:
+    """The losses of the job, and the digest of its parameters.
 
     Raises:
         RuntimeError: it ended before that, or takes too long.
     """
     until = time.monotonic() + _TRAINING_S
-    while not (folder / "told.json").exists():
+    while not (folder / "result.json").exists():
         if process.poll() is not None or time.monotonic() > until:
             lines = (folder / "log").read_text(errors="replace").strip().splitlines()
-            telling = [line for line in lines if "Error" in line] or lines or ["no output"]
-            raise RuntimeError(telling[0][:200])
+            errors = [line for line in lines if "Error" in line] or lines or ["no output"]
+            raise RuntimeError(errors[0][:200])
         time.sleep(_POLL_S)
-    found: dict[str, Any] = json.loads((folder / "told.json").read_text())
+    result: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return result
+
+
+def wait_for_status(folder: Path) -> dict[str, Any]:
+    """The status of the run once it has the last step; the newest status if that does not come; {} without a run."""
+    until, found = time.monotonic() + _ANSWER_S, dict[str, Any]()
+    while time.monotonic() < until:
+        found = status(folder, _NAME) or found
+        if found and (found["run"]["step"] or 0) >= STEPS - 1 - _MISSED and found["job"]["loss"] is not None:
+            break
+        time.sleep(_POLL_S)
     return found
 
 
-def seen(folder: Path) -> dict[str, Any]:
-    """What the command says once it has the last step; the last that it said if that does not come."""
-    until, said = time.monotonic() + _ANSWER_S, dict[str, Any]()
-    while time.monotonic() < until:
-        said = status(folder, _NAME) or said
-        if said and (said["run"]["step"] or 0) >= STEPS - 1 - _MISSED and said["job"]["loss"] is not None:
-            break
-        time.sleep(_POLL_S)
-    return said
-
-
-def problem(kind: str, tellings: dict[str, dict[str, Any]], said: dict[str, Any]) -> str:
+def problem(kind: str, results: dict[str, dict[str, Any]], found: dict[str, Any]) -> str:
     """What is wrong with a job, or nothing."""
-    if tellings["off"] == tellings["off again"] != tellings["on"]:
+    if results["off"] == results["off again"] != results["on"]:
         return "losses or parameters differ"
-    if not said or not said["ranks"]:
+    if not found or not found["ranks"]:
         return "no run was found"
-    step, phases = said["run"]["step"], said["ranks"][0]["phases_ms"]
+    step, phases = found["run"]["step"], found["ranks"][0]["phases_ms"]
     if step is None or step < STEPS - 1 - _MISSED:
         return f"the newest step is {step}"
     missing = [name for name in ("forward", "backward", "optimizer") if not phases[name]]
     if missing:
         return f"no {' and no '.join(missing)}"
-    return wrong_loss(kind, tellings["on"]["losses"], said["job"]["loss"])
+    return wrong_loss(kind, results["on"]["losses"], found["job"]["loss"])
 
 
 def wrong_loss(kind: str, losses: list[float], loss: float | None) -> str:
-    """What is wrong with the loss that is said: a step's is known when the next one begins, if there is one."""
+    """What is wrong with the loss of the status, which may lack the newest step: its loss is known a step later."""
     of_steps = [sum(losses[at : at + 2]) for at in range(0, len(losses), 2)] if kind == "GradScaler" else losses
     is_known = loss is not None and any(abs(loss - true) <= _SAME * abs(true) for true in of_steps[-2:])
-    return "" if is_known else f"the loss is said as {loss}, not {of_steps[-1]}"
+    return "" if is_known else f"the loss of the status is {loss}, not {of_steps[-1]}"
 
 
-def play(kind: str, figures: Figures, rehearse: bool) -> str:
+def train(kind: str, figures: Figures, rehearse: bool) -> str:
     """Train one job in all ways; returns what is wrong, or nothing."""
     with tempfile.TemporaryDirectory(prefix="ddpmon-course-") as name, ExitStack() as running:
         folders = {way: Path(name, way.replace(" ", "-")) for way in _WAYS}
@@ -123,31 +115,34 @@ def play(kind: str, figures: Figures, rehearse: bool) -> str:
             folder.mkdir()
         jobs = {way: running.enter_context(training(kind, way, at, rehearse)) for way, at in folders.items()}
         try:
-            tellings = {way: told(process, folders[way]) for way, process in jobs.items()}
+            results = {way: wait_for_result(process, folders[way]) for way, process in jobs.items()}
         except RuntimeError as error:
             return f"the training failed: {error}"
-        said = seen(folders["on"])
-    if tellings["off"] != tellings["off again"]:
+        found = wait_for_status(folders["on"])
+    if results["off"] != results["off again"]:
         figures.skip(f"bits of {kind}", "the job cannot be repeated without ddpmon")
-    for rank in said.get("ranks", ()):
+    put_status(kind, found, figures)
+    return problem(kind, results, found)
+
+
+def put_status(kind: str, found: dict[str, Any], figures: Figures) -> None:
+    """Keep what the status says of the job's one rank."""
+    for rank in found.get("ranks", ()):
         shown = {"step": rank["step_ms"], "exposed": rank["exposed_ms"], "barrier": rank["barrier_ms"]}
         words = ", ".join(f"{of} {ms:.2f}" for of, ms in (shown | rank["phases_ms"]).items() if ms is not None)
-        cost = said["monitor"]["cost_us_per_step"]
-        figures.put(
-            {f"{kind}: ms": words, f"{kind}: newest step": said["run"]["step"], f"{kind}: own account µs": cost}
-        )
-        figures.put({f"{kind}: loss": said["job"]["loss"], f"{kind}: loss from": said["run"]["loss_from"]})
-    return problem(kind, tellings, said)
+        step, cost = found["run"]["step"], found["monitor"]["cost_us_per_step"]
+        figures.put({f"{kind}: ms": words, f"{kind}: newest step": step, f"{kind}: own account µs": cost})
+        figures.put({f"{kind}: loss": found["job"]["loss"], f"{kind}: loss from": found["run"]["loss_from"]})
 
 
 def measure(figures: Figures, rehearse: bool) -> None:
-    """Play all jobs whose packages are installed."""
+    """Train all jobs; that of Lightning where it is installed."""
     wrong: dict[str, str] = {}
     for kind in KINDS:
-        if kind in _PACKAGES and find_spec(_PACKAGES[kind]) is None:
-            figures.skip(kind, f"the module {_PACKAGES[kind]} is missing")
+        if kind == "Lightning" and find_spec("lightning") is None:
+            figures.skip(kind, "the module lightning is missing")
             continue
-        found = play(kind, figures, rehearse)
+        found = train(kind, figures, rehearse)
         figures.say(f"{kind}: {found or 'the same bits, all phases, the right loss'}")
         wrong |= {kind: found} if found else {}
     shown = "; ".join(f"{kind}: {found}" for kind, found in wrong.items())

@@ -16,6 +16,7 @@ from ddpmon.tui.draw.detail import detail_lines
 from ddpmon.tui.draw.heat import heat_lines
 from ddpmon.tui.draw.run_plots import plots_stacked
 from ddpmon.tui.draw.timeline_view import timeline_lines
+from ddpmon.tui.draw.zoom import zoomed
 from ddpmon.tui.screens.base import BaseScreen
 from ddpmon.tui.screens.rank_screen import RankScreen
 from ddpmon.tui.theme import make_look
@@ -128,6 +129,14 @@ def test_there_are_no_fewer_steps_than_ten_and_no_more_than_all(recorded: Path) 
         assert watched.app.picture.zoom == 0
 
     watch(Replay(recorded), act, (120, 34))
+
+
+def test_zooming_out_shows_all_that_the_run_has_added_meanwhile() -> None:
+    """Twice the half of 500 steps were 500 of the 507 that there were by then."""
+    half = zoomed(0, 500, 1)
+    assert half == 250
+    assert zoomed(half, 507, -1) == 0
+    assert zoomed(half, 1_000, -1) == 500
 
 
 def test_the_vertical_scale_and_the_events_are_those_of_the_steps_shown() -> None:

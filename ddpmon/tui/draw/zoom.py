@@ -12,6 +12,7 @@ from ddpmon.tui.lines import cells_of
 from ddpmon.tui.view_state import ViewState
 
 LEAST = 10  # steps: fewer show no course
+ALL = 0.9  # of the steps on record: who asks for so many asks for all, to which the run adds meanwhile. Chosen.
 NEAR, NEAR_LEAST = 0.05, 3.0  # of a plot's steps, and steps, by which its ends may differ from those that all share
 Span = tuple[float, float]  # the first and the last step
 
@@ -53,7 +54,7 @@ def shared_axis(span: Span, record: Span | None) -> Span:
 
 
 def zoomed(steps: int, on_record: int, by: int) -> int:
-    """The steps to show next: half of those in sight, or twice as many; 0 for all of those on record.
+    """The steps to show next: half of those in sight, or twice as many; 0 for nearly all of those on record.
 
     Args:
         steps: those asked for now, 0 for all.
@@ -63,7 +64,7 @@ def zoomed(steps: int, on_record: int, by: int) -> int:
     shown = min(steps or on_record, on_record)
     if by > 0:
         return max(shown // 2, LEAST) if shown > LEAST else steps
-    return 2 * shown if 2 * (shown + 1) <= on_record else 0  # half of an odd number was rounded down
+    return 2 * shown if 2 * shown < ALL * on_record else 0
 
 
 def in_sight(span: Span, steps: int, at: float | None = None) -> Span:

@@ -262,6 +262,13 @@ def test_while_no_step_is_heard_of_the_timeline_does_not_call_itself_live() -> N
         assert "live" not in head
 
 
+def test_a_frozen_timeline_does_not_call_itself_live() -> None:
+    shown = timed(SHOWN)
+    live, frozen = (text_of(timeline_lines(ViewState(shown, make_look(), paused_s=s), 120, 24))[0] for s in (None, 3.0))
+    assert "step 1,204, live ─" in live
+    assert "step 1,204 ─" in frozen
+
+
 @pytest.mark.parametrize(("told", "said"), [(1_184, "live"), (1_100, "18 s ago")])
 def test_a_step_that_only_some_have_left_long_behind_is_not_live(told: int, said: str) -> None:
     """Ranks that have restarted alone leave what all have told of where they fell out."""

@@ -126,11 +126,11 @@ def _moment(picture: ViewState, step: int) -> str:
 
 
 def _now(picture: ViewState, step: int, *, is_last: bool) -> str:
-    """`live`, `the last one`, or how long ago the step ended; empty where that is not known."""
+    """`live`, `the last one`, or how long ago the step ended; empty where that is not known, and while frozen."""
     snapshot = picture.snapshot
     is_newest = snapshot.run is not None and snapshot.run.step == step
     ago = last_step_s(snapshot) if is_newest and is_standing_still(snapshot) else seconds_since(snapshot, step)
-    if ago is None or (_has_ended(snapshot) and not is_last):
+    if ago is None or picture.paused_s is not None or (_has_ended(snapshot) and not is_last):
         return ""
     if _has_ended(snapshot):
         return "the last one"

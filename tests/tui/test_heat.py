@@ -329,6 +329,39 @@ def test_what_is_not_known_is_parted_from_what_is() -> None:
         assert known.start == 0 or "╌ ▆" in said
 
 
+@pytest.mark.parametrize(("known", "words"), [(40, "not known in these steps"), (58, "▆ not known ╌"), (72, "")])
+def test_what_is_not_known_is_said_in_as_many_words_as_have_room(known: int, words: str) -> None:
+    made = snapshot(Made())
+    heat = heat_of(np.full((8, 75), 100.0))
+    heat.values[3, known:] = np.nan
+    row = text_of(heat_lines(ViewState(replace(made, heat=heat), COLOUR), 82, 10))[4]
+    assert (words or " ") in row[known:]
+    assert ("not known" in row) is bool(words)
+
+
+def test_of_two_rows_in_a_line_of_which_nothing_is_known_that_is_said() -> None:
+    made = snapshot(Made(ranks=16))
+    heat = heat_of(np.full((16, 75), 100.0))
+    heat.values[4:6] = np.nan
+    heat.values[9] = np.nan
+    lines = text_of(heat_lines(ViewState(replace(made, heat=heat), COLOUR), 82, 10))
+    assert ["not known in these steps ╌" in line for line in lines].count(True) == 1
+    assert any("▀" in line for line in lines), "one of two"
+
+
+def test_the_cursor_has_the_time_of_day_also_where_nothing_is_known() -> None:
+    made = snapshot(Made())
+    assert made.heat is not None
+    assert made.run is not None
+    values = made.heat.values.copy()
+    values[3] = np.nan
+    run = replace(made.run, step_age_s=0.2)
+    shown = ViewState(replace(made, run=run, heat=replace(made.heat, values=values)), COLOUR)
+    titles = [text_of(heat_lines(shown, 120, 12, cursor=Cursor(rank)))[0] for rank in (2, 3)]
+    assert all(re.search(r" · \d\d:\d\d:\d\d · ", each) for each in titles)
+    assert "· not known ─" in titles[1]
+
+
 def test_the_colour_of_a_cell_is_the_same_at_every_zoom() -> None:
     work = np.full((4, 300), 100.0, np.float32)
     work[:, 200:] = 150.0

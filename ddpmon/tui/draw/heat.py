@@ -171,12 +171,11 @@ def _names(heat: Heat, grid: Grid, bands: Bands, look: Look) -> Iterator[str]:
 
 def _told(picture: ViewState, heat: Heat, cell: Cell) -> str:
     """`rank 5 · step 812, the worst of 4 · 14:02:31 · lateness +41 ms, 31 % of base step` of the cursor's cell."""
-    look, parts = picture.look, [f"rank {cell.rank}", f"step {count(cell.step)}"]
-    if not known(cell.value):
-        return f" {look.glyphs.dot} ".join([*parts, "not known"])
-    parts[-1] += f", {'the worst' if cell.is_worst else 'one'} of {cell.steps}" if cell.steps > 1 else ""
-    parts.append(time_of_day(wall_of(picture.snapshot, cell.step)))
-    parts.append(look.clean(_value_words(heat, cell.value, cell.percent, noise_ms(picture.snapshot))))
+    look, step, value = picture.look, f"step {count(cell.step)}", "not known"
+    if known(cell.value):
+        step += f", {'the worst' if cell.is_worst else 'one'} of {cell.steps}" if cell.steps > 1 else ""
+        value = look.clean(_value_words(heat, cell.value, cell.percent, noise_ms(picture.snapshot)))
+    parts = [f"rank {cell.rank}", step, time_of_day(wall_of(picture.snapshot, cell.step)), value]
     return f" {look.glyphs.dot} ".join(part for part in parts if part)
 
 
@@ -231,7 +230,7 @@ def _gutter(label: str, cells: int, sign: tuple[str, Style], here: bool, look: L
     ]
 
 
-NOT_KNOWN = "not known in these steps"
+NOT_KNOWN, BRIEFLY = "not known in these steps", "not known"
 RARE = MISSING + 1  # is added to the level of a cell of which few steps are late
 
 
@@ -275,12 +274,13 @@ def _unknown(length: int, before: int, after: int, look: Look) -> Line:
 
     So many blanks part them from what is known `before` and `after` them.
     """
-    dashes = length - before - len(NOT_KNOWN) - 1 - after
-    if dashes < 0:
+    room = length - before - 1 - after
+    words = next((each for each in (NOT_KNOWN, BRIEFLY) if len(each) <= room), None)
+    if words is None:
         return [Segment(" " * length, look.faint)]
-    said = Segment(f"{' ' * before}{NOT_KNOWN} ", look.dim)
     filler = look.glyphs.wait if look.smooth else " "  # in ASCII a level of the map looks like that
-    return [said, Segment(filler * dashes + " " * after, look.faint)]
+    dashes = filler * (room - len(words))
+    return [Segment(f"{' ' * before}{words} ", look.dim), Segment(dashes + " " * after, look.faint)]
 
 
 @lru_cache(maxsize=_KEPT)
@@ -289,10 +289,11 @@ def _halves(levels: bytes, columns: int, look: Look) -> Line:
     pair = np.frombuffer(levels, np.uint8).reshape(-1, columns).astype(np.int64)
     upper, lower = pair[0], pair[1] if len(pair) > 1 else np.full_like(pair[0], MISSING)
     line: Line = []
-    for both, length in _runs(upper * 256 + lower):
+    runs = _runs(upper * 256 + lower)
+    for place, (both, length) in enumerate(runs):
         over, under = divmod(both, 256)
         if over == MISSING == under:
-            line.append(Segment(" " * length, look.faint))
+            line += _unknown(length, int(place > 0), int(place < len(runs) - 1), look)
         elif over == MISSING:
             line.append(Segment("▄" * length, ink(look.ramp[under])))
         elif under == MISSING:

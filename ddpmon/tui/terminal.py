@@ -16,6 +16,7 @@ from typing import IO, Any
 from rich.console import Console
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import MouseEvent
 from textual.message import Message
 
 from ddpmon.tui.osc import BACKGROUND_QUERY, Answers, can_be_asked, is_dark
@@ -193,7 +194,8 @@ class SteadyDriver(LinuxDriver):
                 else:
                     text = answers.release()
                 for event in (*parser.feed(text), *parser.tick()) if text else parser.tick():
-                    self.process_message(event)
+                    if self._mouse or not isinstance(event, MouseEvent):  # some send it unasked, such as after a crash
+                        self.process_message(event)
 
     def _keys(self, answers: Answers, text: str) -> str:
         """What of the input are keys and mouse; what else is in it is dealt with."""

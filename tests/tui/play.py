@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--interval", type=float, default=1.0)
     parser.add_argument("--pace", type=int, default=6)
     parser.add_argument("--noise", action="store_true", help="write to file descriptor 2 at each reading")
+    parser.add_argument("--no-mouse", action="store_true")
     parser.add_argument("--worsens", action="store_true", help="lose a rank after a while, then let another one fail")
     parser.add_argument("--notifications", choices=NOTIFY, default="off")
     args = parser.parse_args()
@@ -62,7 +63,7 @@ def main() -> None:
     source = Worsening(made) if args.worsens else source
     glyphs: GlyphSet = "ascii" if args.ascii else "full"
     chosen = Preferences(interval=args.interval, glyphs=glyphs, theme=args.theme, notifications=args.notifications)
-    app = WatchApp(source, chosen)
+    app = WatchApp(source, replace(chosen, mouse=not args.no_mouse))
     app.run()
     print(app.summary())
 

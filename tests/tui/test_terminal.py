@@ -146,6 +146,19 @@ def test_it_survives_mouse_bytes_that_are_not_utf8() -> None:
         assert term.end() == 0
 
 
+def test_without_a_mouse_its_bytes_do_nothing() -> None:
+    """Some terminal that nobody asked for it reports the mouse: a click opened what was under it."""
+    with terminal("--no-mouse") as term:
+        term.until(b"+41 ms")
+        assert b"\x1b[?1006h" not in term.everything
+        term.send(b"\x1b[<0;20;2M\x1b[<0;20;2m")  # on the headline, which opens it in the list of findings
+        term.send(b"4")
+        term.until(b"store and watching")
+        assert b"Measured" not in term.everything
+        term.send(b"q")
+        assert term.end() == 0
+
+
 def test_what_the_terminal_tells_of_itself_presses_no_keys() -> None:
     with terminal() as term:
         term.until(b"+41 ms")

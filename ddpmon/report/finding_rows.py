@@ -160,11 +160,12 @@ def cost_share(finding: Finding) -> str:
     return run_share(cost(finding), is_over=finding.cleared_at_step is not None) if known(finding.cost_pct) else ""
 
 
-def since(finding: Finding, snapshot: Snapshot, *, ago: str = "") -> str:
+def since(finding: Finding, snapshot: Snapshot, *, ago: str = "", at_clock: bool = False) -> str:
     """How long it has lasted, such as `2 min`; of what is over, when that was, such as `14:01-14:02` or `14:01`.
 
-    It is `>2 min` of what began before this watcher could see it; `ago` stands behind the time. Steps stand in for what
-    no clock tells. Empty where neither is known.
+    It is `>2 min` of what began before this watcher could see it; `ago` stands behind the time, and with `at_clock` the
+    time of day before it, where that is known: `14:02, 2 min`. Steps stand in for what no clock tells. Empty where
+    neither is known.
     """
     began, over = finding.since_step, finding.cleared_at_step
     if over is not None:
@@ -173,8 +174,10 @@ def since(finding: Finding, snapshot: Snapshot, *, ago: str = "") -> str:
         return "-".join(filter(None, times)) or f"{steps}{over:,}"
     known_s, is_bound = _ago(finding, snapshot), finding.since_is_bound
     lasted = lasting(known_s, is_bound=is_bound)
-    at_step = "" if began is None else f"{'before' if is_bound else 'step'} {began:,}"
-    return f"{lasted}{ago}" if lasted else at_step
+    if not lasted or known_s is None:
+        return "" if began is None else f"{'before' if is_bound else 'step'} {began:,}"
+    clock = time_of_day(snapshot.taken_at - known_s)[:5] if at_clock and not is_bound else ""
+    return f"{f'{clock}, ' if clock else ''}{lasted}{ago}"
 
 
 def _clock(snapshot: Snapshot, step: int | None) -> str:

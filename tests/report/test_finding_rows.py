@@ -26,8 +26,11 @@ def test_every_kind_of_finding_has_a_name_in_lists() -> None:
 
 
 def test_what_began_before_it_could_be_seen_has_lasted_longer_than_it_was_seen() -> None:
+    onset = dict(rows(KNOWN, TIMED))["Since"].split(", ")[1]
     assert since(OLDER, TIMED) == f">{since(KNOWN, TIMED)}"
     assert dict(rows(OLDER, TIMED))["Since"].startswith("before step 812, ")
+    assert since(KNOWN, TIMED, ago=" ago", at_clock=True) == f"{onset[:5]}, {since(KNOWN, TIMED)} ago"
+    assert since(OLDER, TIMED, at_clock=True) == since(OLDER, TIMED), "its time of day is not known"
     assert ", more than " in dict(rows(OLDER, TIMED))["Since"]
     assert "more than" not in dict(rows(KNOWN, TIMED))["Since"]
     long, *_, short, _, _ = facts(OLDER, TIMED, "|")

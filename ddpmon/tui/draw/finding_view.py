@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from rich.segment import Segment
 from rich.style import Style
@@ -135,12 +136,12 @@ def _facts(
 ) -> tuple[tuple[list[str], list[str]], list[int]]:
     """Costs and times of a list, and the cells of each column, 0 of an empty one.
 
-    A time is `48 s ago` where all findings say beside it in full what they are, else `48 s`; `ago` is `earlier` in the
-    past.
+    A time is `14:02, 48 s ago` where all findings say beside it in full what they are, else less of that, `48 s` at
+    least; `ago` is `earlier` in the past.
     """
-    costs = [cost(finding) for finding in findings]
-    for ago in (f" {ago_word(picture.snapshot)}", ""):
-        columns = costs, [since(finding, picture.snapshot, ago=ago) for finding in findings]
+    costs, words = [cost(finding) for finding in findings], (f" {ago_word(picture.snapshot)}", "")
+    for at_clock, ago in product((True, False), words):
+        columns = costs, [since(finding, picture.snapshot, ago=ago, at_clock=at_clock) for finding in findings]
         cells = [
             max(len(head), *map(len, column)) if any(column) else 0 for head, column in zip(heads, columns, strict=True)
         ]

@@ -54,7 +54,7 @@ class Request:
 
 
 class Travel:
-    """Where we are in a recording. `ask` and `is_under_way` are for any thread, all else for one.
+    """Where we are in a recording. `ask` and `under_way_s` are for any thread, all else for one.
 
     Args:
         recording: what is travelled in.
@@ -73,7 +73,7 @@ class Travel:
         self._refusal: Refusal = ""
         self._grade, self._t, self._then = _USUAL, 0.0, time.monotonic()
         self._asked: SimpleQueue[Request] = SimpleQueue()
-        self._is_moving = False
+        self._is_moving, self._asked_at = False, 0.0
         self._aim: Place | None = None  # where the moves that are being made lead
         self._begun: float | None = None  # the Unix time at which the finding was said first that was gone to
         self._reached: Finding | None = None  # that finding, once the player is there
@@ -89,12 +89,14 @@ class Travel:
         return not self._asked.empty()
 
     @property
-    def is_under_way(self) -> bool:
-        """Whether a move is being made, or waits for its turn; any thread may ask."""
-        return self._is_moving or self.is_asked
+    def under_way_s(self) -> float | None:
+        """Seconds since a move was asked for that is being made, or waits for its turn; None without one."""
+        return time.monotonic() - self._asked_at if self._is_moving or self.is_asked else None
 
     def ask(self, request: Request) -> None:
         """Ask for a move; it is made by the thread that ticks."""
+        if self.under_way_s is None:
+            self._asked_at = time.monotonic()
         self._asked.put(request)
 
     def go(self, place: Place | None) -> None:

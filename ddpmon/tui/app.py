@@ -77,12 +77,12 @@ class WatchApp(OrderedKeys):
         Binding("question_mark", "help", "Help", show=False),
         Binding("space", "freeze", "Freeze the display", show=False),
         Binding("1", "overview", "Overview", show=False),
-        Binding("2", "timeline", "Timeline", show=False),
-        Binding("3", "hosts", "Hosts", show=False),
-        Binding("4", "run", "The run", show=False),
+        Binding("2", "open_view('timeline')", "Timeline", show=False),
+        Binding("3", "open_view('hosts')", "Hosts", show=False),
+        Binding("4", "open_view('run')", "The run", show=False),
         Binding("m", "mark", "Mark the rank", show=False),
         Binding("c", "compare", "Compare marked ranks", show=False),
-        Binding("5", "findings", "Findings", show=False),
+        Binding("5", "open_view('findings')", "Findings", show=False),
         Binding("plus,equals_sign", "rate(-1)", "Read more often", show=False),
         Binding("minus", "rate(1)", "Read less often", show=False),
         Binding("left_square_bracket", "travel('step', -1)", "Back by a step", show=False),
@@ -179,11 +179,11 @@ class WatchApp(OrderedKeys):
         self._reader.wake()
 
     def _tick(self) -> None:
-        """Ask for the next picture; say so when the last one is getting old; end when the terminal has."""
+        """Ask for the next picture; say so when one takes long; end when the terminal has."""
         if isinstance(self._driver, SteadyDriver) and not self._driver.alive:
             self._terminated(signal.SIGHUP)
         self._reader.wake()
-        if self._stuck() is not None or self._frozen_at is not None:
+        if self._frozen_at is not None or self._stuck() is not None or self._under_way_s is not None:
             self.redraw()
 
     def _deliver(self, snapshot: Snapshot) -> None:
@@ -197,7 +197,7 @@ class WatchApp(OrderedKeys):
         before, self._latest = self._latest, message.snapshot
         is_same = self.shown is before and tells_the_same(before, message.snapshot)
         self.shown = message.snapshot if self._frozen_at is None else as_of(self.shown, message.snapshot)
-        if not is_same or self.picture.stuck_s is not None:
+        if not is_same or self.picture.stuck_s is not None or self.picture.under_way_s is not None:
             self.habits.look_for_news(message.snapshot)
             self.redraw()
 
@@ -207,19 +207,19 @@ class WatchApp(OrderedKeys):
 
     def _stuck(self) -> float | None:
         """Seconds since the store last answered, when that is too long; on the way to another moment nobody asks."""
-        return None if self._is_under_way else silence_s(self._latest, self._interval)
+        return silence_s(self._latest, self._interval) if self._under_way_s is None else None
 
     @property
-    def _is_under_way(self) -> bool:
-        """Whether the reader goes to another moment."""
-        return self._travel is not None and self._travel.is_under_way
+    def _under_way_s(self) -> float | None:
+        """Seconds for which the reader has been on the way to another moment, None if it is not."""
+        return None if self._travel is None else self._travel.under_way_s
 
     def redraw(self) -> None:
         """Draw what is shown now, as the reader wants it now."""
         frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at
         shown = steady(self.picture.snapshot, self.shown) if frozen is None else self.shown
         self._whole = furthest(self._whole, shown)
-        shared = (self._interval, self._wanted, self._whole, self.links.marked, self.links.zoom)
+        shared = (self._interval, self._wanted, self._whole, self.links.marked, self.links.zoom, self._under_way_s)
         self.picture = ViewState(shown, self._look, self._stuck(), frozen, *shared)
         views = (screen for screen in reversed(self.screen_stack) if isinstance(screen, BaseScreen))
         view = next(views, None) if self.is_running else None  # also below a line that is typed, and below the palette
@@ -281,7 +281,7 @@ class WatchApp(OrderedKeys):
         """Without a past, and while a run is live, `home` and `end` are the table's."""
         if action in ("travel", "go_to", "travel_to") and self._travel is None:
             return False
-        return action != "travel_to" or self.shown.replay is not None or self._is_under_way
+        return action != "travel_to" or self.shown.replay is not None or self._under_way_s is not None
 
     @property
     def heat_metric(self) -> Metric:
@@ -346,28 +346,12 @@ class WatchApp(OrderedKeys):
         if isinstance(self.screen, BaseScreen) and not isinstance(self.screen, HelpScreen):
             self.push_screen(HelpScreen(self.screen.view))
 
-    def action_findings(self) -> None:
-        """Open the findings in full."""
-        self._open_view("findings")
-
-    def action_timeline(self) -> None:
-        """Open the timeline."""
-        self._open_view("timeline")
-
-    def action_run(self) -> None:
-        """Open what the run is and how it was set up."""
-        self._open_view("run")
-
-    def action_hosts(self) -> None:
-        """Open the hosts, with the chosen rank's under the cursor."""
-        self._open_view("hosts")
-
     def action_overview(self) -> None:
         """Go back to the overview."""
         while len(self.screen_stack) > 1:
             self.pop_screen()
 
-    def _open_view(self, name: ViewName) -> None:
+    def action_open_view(self, name: ViewName) -> None:
         """Open a view over the overview alone, as it was left: `esc` leads back there."""
         if len(self.screen_stack) != 2 or self.screen is not self.get_screen(name):
             self.action_overview()

@@ -68,6 +68,7 @@ class Habits:
         self._left: Session | None = None  # where the last dashboard on this run was left, once it is known
         self._begun = Session()  # where this one begins: there, or where the preferences say
         self._hosts: HostTable | None = None
+        self._has_hinted = False  # what to do where the terminal does not take what is copied
         self._critical: set[tuple[object, ...]] | None = None  # lasting ones; None before the first picture
 
     def say(self, text: str) -> None:
@@ -93,7 +94,10 @@ class Habits:
             self._toast(rows, _MISTAKE_S + _FURTHER_S * (said - 1), "warning")
 
     def copy(self, *, as_json: bool) -> None:
-        """Put a finding into the clipboard of the terminal: `finding` of the screen; without one the verdict."""
+        """Put a finding into the clipboard of the terminal: `finding` of the screen; without one the verdict.
+
+        The first time it says what to do where the terminal does not take it: a longer toast hides more of the view.
+        """
         screen, snapshot = self._app.screen, self._app.picture.snapshot
         finding = screen.finding if isinstance(screen, BaseScreen) else None
         if as_json:
@@ -108,7 +112,8 @@ class Habits:
             lacks = f", because {screen.subject} has no finding" if screen.subject else ""
             subject = f"the headline{lacks}: {subject}"
         form = f"{'JSON' if as_json else 'text'} ({len(text):,} characters)"
-        self._toast(self._rows(f"copied: {subject}, as {form}. {self._if_refused(finding)}"), _COPIED_S)
+        hint, self._has_hinted = "" if self._has_hinted else f". {self._if_refused(finding)}", True
+        self._toast(self._rows(f"copied: {subject}, as {form}{hint}"), _COPIED_S)
 
     def _if_refused(self, finding: Finding | None) -> str:
         """What to do where the terminal has not taken what was copied: only in the findings `w` writes a finding."""
@@ -237,7 +242,7 @@ class Habits:
             app.action_choose_theme(left.theme)
         app.filter_by(begun.filter)
         if begun.view != VIEWS[0] and len(app.screen_stack) == 1:
-            app.call_later(app.run_action, begun.view)
+            app.call_later(app.action_open_view, begun.view)
 
     def take_hosts(self, table: HostTable) -> None:
         """Arrange the table of hosts as it was left, and note how it is left now."""

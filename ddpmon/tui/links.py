@@ -104,7 +104,7 @@ class Links:
             self._app.habits.say("the filter hides this finding")
             return
         cast("FindingsScreen", self._app.get_screen("findings")).sought = finding
-        self._app.action_findings()
+        self._app.action_open_view("findings")
 
     def host_of(self, rank: int | None) -> int | None:
         """The number of the host that a rank runs on, None where that is not known."""

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _APP = "app."  # before the name of an action of the app; the others are those of the screen, where it has them
 _VIEWS = (
     ("Overview", "verdict, rank table, heat-map, plots", "1", "app.overview"),
-    ("Timeline", "steps, all-reduce, loss and events over time", "2", "app.timeline"),
-    ("Hosts", "hosts, their GPUs and who is on them", "3", "app.hosts"),
-    ("The run", "configuration, versions, hours used and lost", "4", "app.run"),
-    ("Findings", "every finding with evidence and advice", "5", "app.findings"),
+    ("Timeline", "steps, all-reduce, loss and events over time", "2", "app.open_view('timeline')"),
+    ("Hosts", "hosts, their GPUs and who is on them", "3", "app.open_view('hosts')"),
+    ("The run", "configuration, versions, hours used and lost", "4", "app.open_view('run')"),
+    ("Findings", "every finding with evidence and advice", "5", "app.open_view('findings')"),
 )
 _FINDING = (
     ("The host", "of the rank or of the finding", "h", "host"),

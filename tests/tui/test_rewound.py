@@ -77,14 +77,15 @@ def test_while_the_way_back_is_being_read_end_leads_back_and_the_store_is_not_ca
             await watched.until(reading.is_set)
             shown = watched.app.picture.snapshot
             await watched.until(lambda: time.monotonic() - shown.taken_monotonic > 4.0)
-            watched.app.redraw()
+            await watched.until_shown("another moment is being read from the record")
             assert "SILENT" not in watched.text()
             await watched.press("end")
             assert source.travel.is_asked, "it waits for its turn"
             may_go_on.set()
-            await watched.until(lambda: not source.travel.is_under_way)
+            await watched.until(lambda: source.travel.under_way_s is None)
             await watched.until_shown("RUNNING")
             await watched.until(lambda: watched.app.shown.replay is None)
+            await watched.until(lambda: "another moment" not in watched.text())
 
         watch(source, act)
 

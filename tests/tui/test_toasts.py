@@ -37,6 +37,8 @@ def test_what_was_copied_is_said_in_full_and_in_few_lines(
         assert said(watched).endswith(ends[environment])
         assert environment == "terminal" or "`set -g set-clipboard on`" in watched.text(), "in one line, to copy it"
         assert watched.app.screen.query_one(Toast).content_size.height <= most
+        await watched.press("y")
+        await watched.until(lambda: said(watched).endswith("characters)"))  # what to do has been said
 
     watch(Fixed(STRAGGLER), act, size, interval=10)
 

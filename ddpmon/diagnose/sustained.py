@@ -95,8 +95,9 @@ def onset(step: I64, ratios: F32) -> tuple[int, bool]:
     # The last steps show where a rise has got to, all of the window where it was, should it have ended within it.
     level = max(middle(ratios[-count:]) for count in (SUSTAINED.window_steps // 2, SUSTAINED.window_steps))
     half = max(SUSTAINED.onset_least_share, level - 1) / 2
+    most = 1 + SUSTAINED.onset_clip_excess * 2 * half
     s, zeros = 0.0, [-1]
-    for index, excess in enumerate((np.minimum(ratios, SUSTAINED.onset_clip_ratio * level) - 1 - half).tolist()):
+    for index, excess in enumerate((np.minimum(ratios, most) - 1 - half).tolist()):
         s = min(SUSTAINED.window_steps * half, max(0.0, s + excess))
         if s == 0.0:
             zeros.append(index)

@@ -40,6 +40,17 @@ def test_names_rank_phase_and_onset(phase: str, ranks: int) -> None:
     assert phase in finding.summary
 
 
+@pytest.mark.parametrize("before", [6, 12])
+def test_a_long_step_by_chance_before_the_onset_is_not_the_onset(before: int) -> None:
+    """It counted with up to twice the work of a late step: of a rank late by 15 %, it took 16 healthy steps to forget."""
+    phases = healthy_phases(4, 240)
+    phases["forward"][2, ONSET:] += 15.0
+    phases["forward"][2, ONSET - before] += 150.0
+    (finding,) = last_open(MadeJob(phases))
+    assert finding.since_step is not None
+    assert abs(finding.since_step - ONSET) <= 3
+
+
 @pytest.mark.parametrize("extra_ms", [15.0, 30.0, 100.0])
 def test_cost_is_what_the_job_would_save(extra_ms: float) -> None:
     (finding,) = last_open(faulty("forward", extra_ms))

@@ -42,7 +42,7 @@ def test_names_rank_phase_and_onset(phase: str, ranks: int) -> None:
 
 @pytest.mark.parametrize("before", [6, 12])
 def test_a_long_step_by_chance_before_the_onset_is_not_the_onset(before: int) -> None:
-    """It counted with up to twice the work of a late step: of a rank late by 15 %, it took 16 healthy steps to forget."""
+    """It counted with up to twice the work of a late step: at 15 % that took 16 healthy steps to forget."""
     phases = healthy_phases(4, 240)
     phases["forward"][2, ONSET:] += 15.0
     phases["forward"][2, ONSET - before] += 150.0

@@ -102,6 +102,7 @@ def test_in_the_past_an_onset_is_so_much_earlier_than_the_moment_shown() -> None
                 assert " earlier" not in watched.text()
                 await watched.press(*["left_square_bracket"] * 3)
                 await watched.until_shown(" s earlier")
+                assert ("─ at this moment ─" in watched.text()) is (view == "5")
                 assert len(re.findall(r"\d s ago", watched.text())) <= most
 
         watch(source, act, (160, 40))

@@ -74,7 +74,7 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     names = max((len(who(finding)) for finding in here), default=0)
     under = view.cursor - view.top if view.focused else -1
     said = ", ".join(filter(None, [part, remark]))
-    lines = _section((when_words(picture.snapshot), said, "began"), now, names, picture, width, under)
+    lines = _section((_when(picture.snapshot), said, "began"), now, names, picture, width, under)
     if not lasting:
         lines += _calm(picture, width)[: calm_rows(picture, width, height)]
     if past:
@@ -85,6 +85,12 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     if shown and spare >= LEAST and fills_room(picture):
         lines += [[], *plots_below(picture, width, spare)]
     return fit_all(lines, width, height)
+
+
+def _when(snapshot: Snapshot) -> str:
+    """What the list of those that last is called: `now`, or in the past `at this moment`."""
+    when = when_words(snapshot)
+    return "at this moment" if when == "now" and snapshot.replay is not None else when
 
 
 def list_room(picture: ViewState, findings: Sequence[Finding], width: int, height: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from ddpmon.parts import Failure
@@ -17,9 +19,9 @@ ROOM = 76  # cells of the sentence on a screen of 80
 REFUSED = "no store at tcp://127.0.0.1:29482: Connection refused"
 
 
-def ended(ranks: int, failed: tuple[int, ...] = (), **info: str) -> Run:
-    """A run of so many ranks, some of which have said that they failed."""
-    run = Run(run_info(ranks, **info))
+def ended(ranks: int, failed: Collection[int] = ()) -> Run:
+    """A run of so many ranks, on a host with a long name, some of which have said that they failed."""
+    run = Run(run_info(ranks, host="gpu-node-0017.cluster.example.org"))
     for rank in range(ranks):
         state = "failed" if rank in failed else "running"
         run.add_rank(rank_frame(rank, 1, columns([0], {"duration": [1.0]}), state=state), 0.0)
@@ -27,34 +29,33 @@ def ended(ranks: int, failed: tuple[int, ...] = (), **info: str) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("run", "fate", "state", "said"),
+    ("ranks", "failed", "fate", "state", "said"),
     [
+        (64, (), Fate("killed"), "killed", "the run was killed or crashed: rank 0 ended without a message (pid "),
+        (2, (0,), None, "failed", "rank 1 disappeared without a message, rank 0 ended with an error"),
         (
-            ended(64, host="gpu-node-0017.cluster.example.org"),
-            Fate("killed"),
-            "killed",
-            "the run was killed or crashed: rank 0 ended without a message (pid ",
-        ),
-        (ended(2, (0,)), None, "failed", "rank 1 disappeared without a message, rank 0 ended with an error"),
-        (
-            ended(64, tuple(range(1, 64))),
+            64,
+            range(1, 64),
             None,
             "failed",
             "rank 0 disappeared without a message, ranks 1-63 ended with an error",
         ),
-        (ended(64, (5,)), None, "failed", "63 ranks disappeared without a message, rank 5 ended with an error"),
+        (64, (5,), None, "failed", "63 ranks disappeared without a message, rank 5 ended with an error"),
         (
-            ended(2000, tuple(range(0, 2000, 3))),
+            2000,
+            range(0, 2000, 3),
             None,
             "failed",
             "1,333 ranks disappeared without a message, 667 ranks ended with an error",
         ),
-        (ended(64), None, "lost", f"{REFUSED}; the run may go on"),
+        (64, (), None, "lost", f"{REFUSED}; the run may go on"),
     ],
     ids=["killed", "two ranks", "one is mute", "one failed", "many of both", "nobody knows"],
 )
-def test_80_columns_have_room_for_who_ended_and_how(run: Run, fate: Fate | None, state: str, said: str) -> None:
-    found, sentence = store_gone(run, REFUSED, fate)
+def test_80_columns_have_room_for_who_ended_and_how(
+    ranks: int, failed: Collection[int], fate: Fate | None, state: str, said: str
+) -> None:
+    found, sentence = store_gone(ended(ranks, failed), REFUSED, fate)
     assert found == state
     assert sentence[:ROOM].startswith(said)
 

@@ -19,7 +19,7 @@ _ASCII = {"–": "-", "—": "-", "·": ".", "…": ".", "×": "x", "µ": "u", "
 
 def clean(text: str, ascii_only: bool = False) -> str:
     """Make foreign text printable: no control, format or private characters, one line; ASCII if asked."""
-    if text.isascii() and text.isprintable():
+    if text.isprintable() and (text.isascii() or not ascii_only):
         return text
     if ascii_only:
         text = "".join(_ASCII.get(char, char) for char in text)

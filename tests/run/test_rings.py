@@ -55,3 +55,14 @@ def test_columns_with_one_value_and_with_several_are_taken_alike() -> None:
         [[unknown] * 2] * 2,
     ]
     assert np.array_equal(found, np.array(expected, np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize("steps", [[70, 71, 72], [62, 63, 64, 65], [66, 68, 71]], ids=["whole", "around", "with holes"])
+def test_of_some_ranks_are_taken_what_all_ranks_have_there(steps: list[int]) -> None:
+    rings = Rings(16_384)  # of which 64 steps are kept
+    who, of = np.tile(np.arange(16_384), 13), np.repeat(np.arange(60, 73), 16_384)
+    rings.add_rows(who, of, [(("duration", "exposed"), np.stack([100.0 + of, who % 50], axis=1).astype(np.float32))])
+    some, asked = np.array([3, 4, 16_000]), np.array(steps)
+    assert np.array_equal(rings.take("work", asked, some), rings.take("work", asked)[some])
+    assert np.allclose(rings.take("work", asked, some), 100.0 + asked - (some % 50)[:, None], rtol=1e-3)
+    assert rings.present(asked, some).all()

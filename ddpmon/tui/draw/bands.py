@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from ddpmon.tui.view_state import ViewState
 
 GUTTER = 7  # cells of a usual label, its marker, and a gap
 FRAME = 2  # lines of the panel besides the rows: title and axis
+_KEPT = 256  # labels of rows of several hosts, more than a tall terminal has; a row of 8 hosts takes 1 kB
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ class Bands:
         return len(self.starts) < len(self.order)
 
 
-def _span(hosts: Sequence[str], most: int = LABEL_MOST) -> str:
+@lru_cache(maxsize=_KEPT)
+def _span(hosts: tuple[str, ...], most: int = LABEL_MOST) -> str:
     """`n0-n3`: the first and the last of these hosts, the first alone where both need more than `most` cells.
 
     Hosts that do not stand in the order of their numbers are called `n54 +1`.
@@ -120,7 +123,8 @@ def _by_host(chosen: Ints, names: list[str], room: int, *, halves: bool) -> Band
     order = np.argsort(host, kind="stable")
     folding = fold(len(named), room, halves=halves, hosts=True)
     first = np.arange(folding.bands) * folding.size
-    labels, cells = host_labels(named)
+    found, cells = host_labels(named)
+    labels = tuple(found)
     starts = np.searchsorted(host[order], first)
     shown = tuple(_span(labels[number : number + folding.size]) for number in first.tolist())
     of_ranks = tuple(labels[number] for number in host[order].tolist())

@@ -56,11 +56,10 @@ class SustainedPolicy(Struct, frozen=True):
             on some of the steps.
         noise_ranks: about how many ranks the typical noise is taken of. Chosen to bound the computation in large runs:
             the noise of the others is typical, so that of some of them suffices.
-        onset_clip_excess: a step counts to the onset's CUSUM with at most this many times the present excess: three
-            healthy steps take down again what one step adds that was long by chance, however long it was. In made-up
-            series of a rank late by 12 % from one step on, of which 5 % of all steps are long by chance, 94 % of the
-            onsets were right to two steps; with 3 it was 88 %, and 67 % with twice the present ratio as the limit.
-            With 1.5 it was 98 %, but fewer than now where the noise is nearly as large as the excess.
+        onset_clip_excess: times the present excess that one step counts to the onset's CUSUM at most. Without a limit
+            near the excess, a step that is long by chance before the onset of a small lateness is taken for the onset.
+            Own calibration ("Calibrations"): a higher limit loses more of these onsets than it gains of ranks whose
+            lateness differs from step to step.
         onset_least_share: excess that the CUSUM takes for the present level at least. Chosen, not measured: the
             sum's cap is in proportion to it, so at 0 the onset would always be the last step.
     """

@@ -54,7 +54,7 @@ class Request:
 
 
 class Travel:
-    """Where we are in a recording. `ask` and `under_way_s` are for any thread, all else for one.
+    """Where we are in a recording. `ask`, `is_under_way` and `moving_s` are for any thread, all else for one.
 
     Args:
         recording: what is travelled in.
@@ -73,7 +73,7 @@ class Travel:
         self._refusal: Refusal = ""
         self._grade, self._t, self._then = _USUAL, 0.0, time.monotonic()
         self._asked: SimpleQueue[Request] = SimpleQueue()
-        self._is_moving, self._asked_at = False, 0.0
+        self._moving_since: float | None = None  # until the picture of the moment is there
         self._aim: Place | None = None  # where the moves that are being made lead
         self._begun: float | None = None  # the Unix time at which the finding was said first that was gone to
         self._reached: Finding | None = None  # that finding, once the player is there
@@ -89,14 +89,18 @@ class Travel:
         return not self._asked.empty()
 
     @property
-    def under_way_s(self) -> float | None:
-        """Seconds since a move was asked for that is being made, or waits for its turn; None without one."""
-        return time.monotonic() - self._asked_at if self._is_moving or self.is_asked else None
+    def moving_s(self) -> float | None:
+        """For how many seconds a move has been made whose picture is not there yet; None without one."""
+        since = self._moving_since
+        return None if since is None else time.monotonic() - since
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a move is being made, or waits for its turn."""
+        return self._moving_since is not None or self.is_asked
 
     def ask(self, request: Request) -> None:
         """Ask for a move; it is made by the thread that ticks."""
-        if self.under_way_s is None:
-            self._asked_at = time.monotonic()
         self._asked.put(request)
 
     def go(self, place: Place | None) -> None:
@@ -113,11 +117,8 @@ class Travel:
         """
         now = time.monotonic()
         passed, self._then = min(now - self._then, _LONGEST_S), now
-        self._is_moving = self.is_asked
-        try:
-            self._move(ends_live=ends_live)
-        finally:
-            self._is_moving = False
+        self._moving_since = now if self.is_asked else None
+        self._move(ends_live=ends_live)
         if self.playing:
             self._play_on(passed * self.speed)
         self._tell_refusal()
@@ -214,7 +215,7 @@ class Travel:
 
         It holds the finding that was gone to. `live` is the run, if the picture is of now.
         """
-        now, asked = time.monotonic(), self._report_asked
+        now, asked, self._moving_since = time.monotonic(), self._report_asked, None
         if asked is not None:
             self._report_asked = None
             self._said, self._said_until = self._write(asked.shown, snapshot, live), now + _SAID_S

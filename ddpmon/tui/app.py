@@ -42,7 +42,7 @@ from ddpmon.tui.screens.timeline_screen import TimelineScreen
 from ddpmon.tui.steady import steady
 from ddpmon.tui.terminal import SteadyDriver, TerminalBackground, has_few_colours, is_remote, own_terminal
 from ddpmon.tui.theme import DARK_THEME, LIGHT_THEME, THEMES, Look, make_look
-from ddpmon.tui.view_state import NOTHING_YET, ViewState, furthest, silence_s
+from ddpmon.tui.view_state import LONG_MOVE_S, NOTHING_YET, ViewState, furthest, silence_s
 from ddpmon.tui.widgets.virtual_table import RankTable
 
 INTERVALS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -183,7 +183,7 @@ class WatchApp(OrderedKeys):
         if isinstance(self._driver, SteadyDriver) and not self._driver.alive:
             self._terminated(signal.SIGHUP)
         self._reader.wake()
-        if self._frozen_at is not None or self._stuck() is not None or self._under_way_s is not None:
+        if self._frozen_at is not None or self._stuck() is not None or self._moving_s is not None:
             self.redraw()
 
     def _deliver(self, snapshot: Snapshot) -> None:
@@ -197,7 +197,7 @@ class WatchApp(OrderedKeys):
         before, self._latest = self._latest, message.snapshot
         is_same = self.shown is before and tells_the_same(before, message.snapshot)
         self.shown = message.snapshot if self._frozen_at is None else as_of(self.shown, message.snapshot)
-        if not is_same or self.picture.stuck_s is not None or self.picture.under_way_s is not None:
+        if not is_same or self.picture.stuck_s is not None or self.picture.moving_s is not None:
             self.habits.look_for_news(message.snapshot)
             self.redraw()
 
@@ -207,19 +207,24 @@ class WatchApp(OrderedKeys):
 
     def _stuck(self) -> float | None:
         """Seconds since the store last answered, when that is too long; on the way to another moment nobody asks."""
-        return silence_s(self._latest, self._interval) if self._under_way_s is None else None
+        return silence_s(self._latest, self._interval) if self._moving_s is None else None
 
     @property
-    def _under_way_s(self) -> float | None:
-        """Seconds for which the reader has been on the way to another moment, None if it is not."""
-        return None if self._travel is None else self._travel.under_way_s
+    def _moving_s(self) -> float | None:
+        """For how many seconds the reader has been on the way to another moment; None if it is not."""
+        return None if self._travel is None else self._travel.moving_s
+
+    def _tell_way(self) -> None:
+        """Say that the reader is on the way, if that takes long."""
+        if self._moving_s is not None:
+            self.redraw()
 
     def redraw(self) -> None:
         """Draw what is shown now, as the reader wants it now."""
         frozen = None if self._frozen_at is None else time.monotonic() - self._frozen_at
         shown = steady(self.picture.snapshot, self.shown) if frozen is None else self.shown
         self._whole = furthest(self._whole, shown)
-        shared = (self._interval, self._wanted, self._whole, self.links.marked, self.links.zoom, self._under_way_s)
+        shared = (self._interval, self._wanted, self._whole, self.links.marked, self.links.zoom, self._moving_s)
         self.picture = ViewState(shown, self._look, self._stuck(), frozen, *shared)
         views = (screen for screen in reversed(self.screen_stack) if isinstance(screen, BaseScreen))
         view = next(views, None) if self.is_running else None  # also below a line that is typed, and below the palette
@@ -281,7 +286,11 @@ class WatchApp(OrderedKeys):
         """Without a past, and while a run is live, `home` and `end` are the table's."""
         if action in ("travel", "go_to", "travel_to") and self._travel is None:
             return False
-        return action != "travel_to" or self.shown.replay is not None or self._under_way_s is not None
+        return (
+            action != "travel_to"
+            or self.shown.replay is not None
+            or (self._travel is not None and self._travel.is_under_way)
+        )
 
     @property
     def heat_metric(self) -> Metric:
@@ -300,6 +309,7 @@ class WatchApp(OrderedKeys):
             self._frozen_at = None
             self._travel.ask(Request(move, amount))
             self._reader.refocus()
+            self.set_timer(LONG_MOVE_S, self._tell_way)
 
     def action_write(self) -> None:
         """Write a report on what is shown, as a page in the current folder; without a past, the view."""

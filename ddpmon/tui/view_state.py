@@ -16,7 +16,8 @@ from ddpmon.tui.theme import Look
 _LOOKING = "looking for a run; on a slow link the first picture takes some seconds"
 FILLED_MOST = 1024  # ranks
 _PATIENCE_S, _INTERVALS = 3.0, 3  # the longer one passes before the store's silence is said; chosen, not measured
-_LONG_WAY_S = 0.8  # to another moment, until it is said: most take less, and the line would only flicker. Chosen.
+_LONG_S = 0.8  # Seconds. After this time the screen says that a move takes long: a usual one would flicker. Chosen.
+LONG_MOVE_S = _LONG_S + 0.2  # after the key: the reader may begin later
 NOTHING_YET = Snapshot(link=Link("waiting", _LOOKING), taken_at=0.0, taken_monotonic=0.0)
 
 
@@ -36,7 +37,7 @@ class ViewState:
         whole: the picture that reaches furthest in time, over which the reader travels; None: `snapshot` does.
         marked: the ranks that the reader has marked, to compare them.
         zoom: how many steps the plots show, 0 for all on record.
-        under_way_s: seconds for which the reader has been on the way to another moment; None if it is not.
+        moving_s: for how many seconds the reader has been on the way to another moment; None if it is not.
     """
 
     snapshot: Snapshot
@@ -48,7 +49,7 @@ class ViewState:
     whole: Snapshot | None = None
     marked: tuple[int, ...] = ()
     zoom: int = 0
-    under_way_s: float | None = None
+    moving_s: float | None = None
 
     def __post_init__(self) -> None:
         """Put the kill of a run among the findings, for all views."""
@@ -124,8 +125,8 @@ def furthest(one: Snapshot | None, other: Snapshot) -> Snapshot:
 def notice(picture: ViewState) -> str:
     """One sentence on what stands between the reader and a live picture; empty when nothing does."""
     link, run = picture.snapshot.link, picture.snapshot.run
-    if picture.under_way_s is not None and picture.under_way_s >= _LONG_WAY_S:
-        return "another moment is being read from the record; the screen shows the last one"
+    if picture.moving_s is not None and picture.moving_s >= _LONG_S:
+        return "another moment is being read; until then the screen shows the one before"
     if picture.stuck_s is not None:
         known = "nothing has been read yet" if run is None else "the screen shows the last state"
         return f"no answer from the store for {age(picture.stuck_s)}; {known}"

@@ -67,7 +67,7 @@ def test_a_rank_and_a_metric_that_are_asked_for_later_are_of_the_frozen_moment()
 class Asked:
     """Stands in for time travel: keeps what is asked for."""
 
-    under_way_s = None
+    is_under_way, moving_s = False, None
 
     def __init__(self) -> None:
         self.requests: list[Request] = []

@@ -13,6 +13,7 @@ import pytest
 from ddpmon.recording.reader import Place
 from ddpmon.recording.recorder import Recorder
 from ddpmon.recording.rewindable import Rewindable
+from ddpmon.recording.travel import Request
 from ddpmon.simulate.plan import Plan
 from tests.recording.made_recordings import SimulatedRun, simulated
 from tests.tui.test_travel import moment
@@ -77,17 +78,26 @@ def test_while_the_way_back_is_being_read_end_leads_back_and_the_store_is_not_ca
             await watched.until(reading.is_set)
             shown = watched.app.picture.snapshot
             await watched.until(lambda: time.monotonic() - shown.taken_monotonic > 4.0)
-            await watched.until_shown("another moment is being read from the record")
+            await watched.until_shown("another moment is being read; until then")
             assert "SILENT" not in watched.text()
             await watched.press("end")
             assert source.travel.is_asked, "it waits for its turn"
             may_go_on.set()
-            await watched.until(lambda: source.travel.under_way_s is None)
+            await watched.until(lambda: not source.travel.is_under_way)
             await watched.until_shown("RUNNING")
             await watched.until(lambda: watched.app.shown.replay is None)
             await watched.until(lambda: "another moment" not in watched.text())
 
         watch(source, act)
+
+
+def test_a_key_that_is_held_is_no_long_way_to_one_moment() -> None:
+    with live(30) as (_run, _recorder, source):
+        source.travel.ask(Request("step", -1))
+        source.rebuild()
+        source.travel.ask(Request("step", -1))
+        assert source.travel.moving_s is None, "the moment of the key before is there"
+        assert source.travel.is_under_way
 
 
 def test_in_the_past_an_onset_is_so_much_earlier_than_the_moment_shown() -> None:

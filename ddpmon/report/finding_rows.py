@@ -58,6 +58,7 @@ NAMES: Mapping[KindName, str] = {
 KILLED = "killed or crashed"
 _UPPER = re.compile(r"\b(gpu|cpu|numa|gc|nic)\b")
 _BADGES = {"critical": "CRIT", "warning": "WARN", "info": "INFO"}
+_DAY_S = 86_400.0
 _SPAN = 17  # cells that ranks may take which are named, such as `ranks 8-15, 24-31`: a list in 80 columns has so many
 
 
@@ -164,8 +165,8 @@ def since(finding: Finding, snapshot: Snapshot, *, ago: str = "", at_clock: bool
     """How long it has lasted, such as `2 min`; of what is over, when that was, such as `14:01-14:02` or `14:01`.
 
     It is `>2 min` of what began before this watcher could see it; `ago` stands behind the time, and with `at_clock` the
-    time of day before it, where that is known: `14:02, 2 min`. Steps stand in for what no clock tells. Empty where
-    neither is known.
+    time of day before it, where that is known and was within a day: `14:02, 2 min`. Steps stand in for what no clock
+    tells. Empty where neither is known.
     """
     began, over = finding.since_step, finding.cleared_at_step
     if over is not None:
@@ -176,7 +177,8 @@ def since(finding: Finding, snapshot: Snapshot, *, ago: str = "", at_clock: bool
     lasted = lasting(known_s, is_bound=is_bound)
     if not lasted or known_s is None:
         return "" if began is None else f"{'before' if is_bound else 'step'} {began:,}"
-    clock = time_of_day(snapshot.taken_at - known_s)[:5] if at_clock and not is_bound else ""
+    has_clock = at_clock and not is_bound and known_s < _DAY_S
+    clock = time_of_day(snapshot.taken_at - known_s)[:5] if has_clock else ""
     return f"{f'{clock}, ' if clock else ''}{lasted}{ago}"
 
 

@@ -11,21 +11,26 @@ from ddpmon.report.verdicts import is_past
 from ddpmon.shell_command import Advice, names_rank
 from ddpmon.snapshot import Finding, Snapshot, is_over
 
-When = Literal["now", "at the end", "when last seen"]
+When = Literal["now", "at this moment", "at the end", "when last seen"]
 NEXT_RUN, GOES_ON = "before the next run, ", "if the run goes on, "
 
 
 def when_words(snapshot: Snapshot) -> When:
-    """What a picture is of: now, the end of a run that is over, or when a run was seen last whose end nobody knows."""
+    """What a picture is of: now, a moment of the past, the end of a run that is over, or when a run was seen last.
+
+    A run was seen last if nobody knows how it ended.
+    """
     if not is_past(snapshot):
-        return "now"
+        return "now" if snapshot.replay is None else "at this moment"
     return "at the end" if snapshot.run is not None and is_over(snapshot.run.state) else "when last seen"
 
 
 def with_when(snapshot: Snapshot) -> Snapshot:
     """The picture with findings that say when they held, unless that is now."""
     when = when_words(snapshot)
-    return snapshot if when == "now" else replace(snapshot, findings=tuple(in_past(f, when) for f in snapshot.findings))
+    if not is_past(snapshot):
+        return snapshot
+    return replace(snapshot, findings=tuple(in_past(each, when) for each in snapshot.findings))
 
 
 def asks(kind: str, *, is_over: bool) -> bool:

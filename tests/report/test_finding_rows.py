@@ -30,6 +30,8 @@ def test_what_began_before_it_could_be_seen_has_lasted_longer_than_it_was_seen()
     assert since(OLDER, TIMED) == f">{since(KNOWN, TIMED)}"
     assert dict(rows(OLDER, TIMED))["Since"].startswith("before step 812, ")
     assert since(KNOWN, TIMED, ago=" ago", at_clock=True) == f"{onset[:5]}, {since(KNOWN, TIMED)} ago"
+    days = replace(KNOWN, kind="hang", evidence={"seconds": 3 * 86_400.0})
+    assert since(days, TIMED, at_clock=True) == "3 d", "a time of day does not tell of which day"
     assert since(OLDER, TIMED, at_clock=True) == since(OLDER, TIMED), "its time of day is not known"
     assert ", more than " in dict(rows(OLDER, TIMED))["Since"]
     assert "more than" not in dict(rows(KNOWN, TIMED))["Since"]

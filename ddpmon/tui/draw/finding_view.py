@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 
 from rich.segment import Segment
 from rich.style import Style
@@ -74,7 +73,7 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     names = max((len(who(finding)) for finding in here), default=0)
     under = view.cursor - view.top if view.focused else -1
     said = ", ".join(filter(None, [part, remark]))
-    lines = _section((_when(picture.snapshot), said, "began"), now, names, picture, width, under)
+    lines = _section((when_words(picture.snapshot), said, "began"), now, names, picture, width, under)
     if not lasting:
         lines += _calm(picture, width)[: calm_rows(picture, width, height)]
     if past:
@@ -85,12 +84,6 @@ def list_lines(picture: ViewState, findings: Sequence[Finding], view: TableView,
     if shown and spare >= LEAST and fills_room(picture):
         lines += [[], *plots_below(picture, width, spare)]
     return fit_all(lines, width, height)
-
-
-def _when(snapshot: Snapshot) -> str:
-    """What the list of those that last is called: `now`, or in the past `at this moment`."""
-    when = when_words(snapshot)
-    return "at this moment" if when == "now" and snapshot.replay is not None else when
 
 
 def list_room(picture: ViewState, findings: Sequence[Finding], width: int, height: int) -> int:
@@ -142,11 +135,11 @@ def _facts(
 ) -> tuple[tuple[list[str], list[str]], list[int]]:
     """Costs and times of a list, and the cells of each column, 0 of an empty one.
 
-    A time is `14:02, 48 s ago` where all findings say beside it in full what they are, else less of that, `48 s` at
-    least; `ago` is `earlier` in the past.
+    A time is `14:02, 48 s ago` where all findings say beside it in full what they are, else `48 s ago` or `48 s`; `ago`
+    is `earlier` in the past.
     """
-    costs, words = [cost(finding) for finding in findings], (f" {ago_word(picture.snapshot)}", "")
-    for at_clock, ago in product((True, False), words):
+    costs, ago_words = [cost(finding) for finding in findings], f" {ago_word(picture.snapshot)}"
+    for at_clock, ago in ((True, ago_words), (False, ago_words), (False, "")):
         columns = costs, [since(finding, picture.snapshot, ago=ago, at_clock=at_clock) for finding in findings]
         cells = [
             max(len(head), *map(len, column)) if any(column) else 0 for head, column in zip(heads, columns, strict=True)

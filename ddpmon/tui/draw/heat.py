@@ -270,7 +270,7 @@ def _whole(row: NDArray[np.int64], block: str, look: Look, *, says: bool = False
 
 
 def _unknown(length: int, before: int, after: int, look: Look) -> Line:
-    """So many cells of which nothing is known: the words, and a dashed line, where they have room.
+    """`length` cells of which nothing is known: words that say so, and a dashed line, where they have room.
 
     So many blanks part them from what is known `before` and `after` them.
     """

@@ -126,14 +126,19 @@ def _moment(picture: ViewState, step: int) -> str:
 
 
 def _now(picture: ViewState, step: int, *, is_last: bool) -> str:
-    """`live`, `the last one`, or how long ago the step ended; empty where that is not known, and while frozen."""
+    """`live`, `the last one`, or how long ago the step ended; empty where that is not known.
+
+    While the display is frozen the time that has passed since is not known.
+    """
     snapshot = picture.snapshot
     is_newest = snapshot.run is not None and snapshot.run.step == step
     ago = last_step_s(snapshot) if is_newest and is_standing_still(snapshot) else seconds_since(snapshot, step)
-    if ago is None or picture.paused_s is not None or (_has_ended(snapshot) and not is_last):
+    if ago is None or (_has_ended(snapshot) and not is_last):
         return ""
     if _has_ended(snapshot):
         return "the last one"
+    if picture.paused_s is not None:
+        return ""
     is_heard = snapshot.link.state == "live" and picture.stuck_s is None and not is_standing_still(snapshot)
     return "live" if is_heard and _is_of_now(snapshot, step) else f"{age(ago)} ago"
 

@@ -253,11 +253,11 @@ class Rings:
         slots = steps % self.capacity
 
         def of_ranks(table: NDArray[T]) -> NDArray[T]:
-            """Of a table [steps, world] what is asked for; `table[:, who]` takes three times as long."""
+            """The columns of the ranks in a table [steps, world]; `table[:, who]` takes three times as long."""
             return table if who is None or len(who) == len(self.last) else table.take(who, axis=1)
 
         if not count or count > self.capacity or not bool((steps[1:] == steps[:-1] + 1).all()):
-            return lambda table: table.T[slots if who is None else (slots[:, None], who)].T
+            return lambda table: of_ranks(table.T[slots]).T
         start = int(slots[0])
         if start + count <= self.capacity:
             return lambda table: of_ranks(table.T[start : start + count]).T

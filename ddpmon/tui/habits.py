@@ -112,7 +112,8 @@ class Habits:
             lacks = f", because {screen.subject} has no finding" if screen.subject else ""
             subject = f"the headline{lacks}: {subject}"
         form = f"{'JSON' if as_json else 'text'} ({len(text):,} characters)"
-        hint, self._has_hinted = "" if self._has_hinted else f". {self._if_refused(finding)}", True
+        hint = "" if self._has_hinted else f". {self._if_refused(finding)}"
+        self._has_hinted = True
         self._toast(self._rows(f"copied: {subject}, as {form}{hint}"), _COPIED_S)
 
     def _if_refused(self, finding: Finding | None) -> str:

@@ -194,7 +194,7 @@ class SteadyDriver(LinuxDriver):
                 else:
                     text = answers.release()
                 for event in (*parser.feed(text), *parser.tick()) if text else parser.tick():
-                    if self._mouse or not isinstance(event, MouseEvent):  # some send it unasked, such as after a crash
+                    if self._mouse or not isinstance(event, MouseEvent):  # a terminal may send it unasked
                         self.process_message(event)
 
     def _keys(self, answers: Answers, text: str) -> str:

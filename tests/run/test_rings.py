@@ -63,6 +63,7 @@ def test_of_some_ranks_are_taken_what_all_ranks_have_there(steps: list[int]) -> 
     who, of = np.tile(np.arange(16_384), 13), np.repeat(np.arange(60, 73), 16_384)
     rings.add_rows(who, of, [(("duration", "exposed"), np.stack([100.0 + of, who % 50], axis=1).astype(np.float32))])
     some, asked = np.array([3, 4, 16_000]), np.array(steps)
+    assert np.array_equal(rings.take("work", asked, np.arange(16_384)), rings.take("work", asked))
     assert np.array_equal(rings.take("work", asked, some), rings.take("work", asked)[some])
     assert np.allclose(rings.take("work", asked, some), 100.0 + asked - (some % 50)[:, None], rtol=1e-3)
     assert rings.present(asked, some).all()

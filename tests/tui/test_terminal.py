@@ -147,7 +147,7 @@ def test_it_survives_mouse_bytes_that_are_not_utf8() -> None:
 
 
 def test_without_a_mouse_its_bytes_do_nothing() -> None:
-    """Some terminal that nobody asked for it reports the mouse: a click opened what was under it."""
+    """A terminal may report the mouse although the dashboard has not asked for it: a click opened what was under it."""
     with terminal("--no-mouse") as term:
         term.until(b"+41 ms")
         assert b"\x1b[?1006h" not in term.everything

@@ -132,7 +132,7 @@ def test_there_are_no_fewer_steps_than_ten_and_no_more_than_all(recorded: Path) 
 
 
 def test_zooming_out_shows_all_that_the_run_has_added_meanwhile() -> None:
-    """Twice the half of 500 steps were 500 of the 507 that there were by then."""
+    """It showed 500 steps, which is twice the half of 500, while 507 were on record by then."""
     half = zoomed(0, 500, 1)
     assert half == 250
     assert zoomed(half, 507, -1) == 0

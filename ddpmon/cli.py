@@ -197,7 +197,7 @@ def report(target: str | None, out: str | None, ssh: str | None, slurm: str | No
 @quantity("--max-regression", float, "PCT", "Exit 1 if B is slower by more than so many percent.", least=0)
 @json_switch
 def compare(before: str, after: str, max_regression: float | None, as_json: bool) -> None:
-    """Compare two runs: step time, work and wait by phase, throughput, findings.
+    """Compare two recordings or tables: step time, work and wait by phase, throughput, findings.
 
     Exit codes: 0 compared, 1 B is slower by more than --max-regression, 2 usage error or no such table, 4 the output
     cannot be written.

@@ -57,7 +57,7 @@ def _choice(name: str, words: Sequence[str], text: str) -> Callable[[F], F]:
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _option(
         "--interval", type=number(float, 0.25, 10), metavar="SECONDS", envvar="DDPMON_INTERVAL",
-        help="Seconds between two updates. Default: 1.",
+        help="Seconds between two updates, 0.25 to 10. Default: 1.",
     ),
     _choice("view", VIEWS, "The view to begin with. Default: where the run was left last."),
     _option("--filter", type=_filter, metavar="WORDS", envvar="DDPMON_FILTER", help=_FILTER),
@@ -65,7 +65,10 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     _choice("theme", THEMES, "Colours. Default: auto, which asks the terminal whether it is light."),
     _choice("glyphs", GLYPHS, "Characters to draw with; blocks is without braille. Default: full."),
     click.option("--ascii", "ascii_only", is_flag=True, help="The same as --glyphs ascii."),
-    _option("--mouse/--no-mouse", default=None, envvar="DDPMON_MOUSE", help="Leave the mouse to the terminal."),
+    _option(
+        "--mouse/--no-mouse", default=None, envvar="DDPMON_MOUSE",
+        help="Use the mouse, or leave it to the terminal. Default: use it.",
+    ),
     _choice("notifications", NOTIFY, "What a new critical finding does. Default: off."),
 )  # fmt: skip
 

@@ -24,7 +24,7 @@ from ddpmon.watcher.way import Fate, Way
 _REOPEN_S = 5.0  # between attempts at a store that was silent: an attempt may take as long
 _NEWS_S = 60.0  # so long it is said that another run has taken the place of the one before
 _SUCCESSOR_S = 2.0  # between looks for a run that has started since
-_HOW = "start one, or name one on other hosts by tcp://HOST:PORT, --ssh HOST, --slurm JOBID or --k8s JOB"
+_HOW = "start one, or name one on other hosts by tcp://HOST:PORT, --ssh HOST or --slurm JOBID"
 _OPEN = (None, "restarting", "lost")  # what is known of a run's end, where a later look may tell more
 _DEAD = ("killed", "cancelled", "failed")  # known ends of a run whose own store can still be read for a minute
 

@@ -336,11 +336,12 @@ def test_the_plot_of_the_loss_says_where_it_is_read() -> None:
     assert made.run is not None
     read = replace(made, run=replace(made.run, loss_from="what backward was called on"))
     titles = [
-        "\n".join(text_of(plots_stacked(ViewState(each, LOOKS["plain"]), 0, 80, 24, lateness=False)))
-        for each in (made, read)
+        "\n".join(text_of(plots_stacked(ViewState(each, LOOKS["plain"]), 0, width, 24, lateness=False)))
+        for each, width in ((made, 80), (read, 80), (read, 42))
     ]
     assert "backward" not in titles[0]
-    assert "loss: what backward was called on" in titles[1]
+    assert "loss: what backward was called on ─" in titles[1]
+    assert re.search(r"─ loss ─.* 2\.\d\d\d? ─", titles[2]), "the newest value has room before these words"
 
 
 def test_a_missing_picture_of_everything_is_drawn_too() -> None:

@@ -18,7 +18,7 @@ from ddpmon.tui.draw.decimation import GAP, edge_in_columns, in_columns, one_a_c
 from ddpmon.tui.draw.panel import StyledGlyph, at_standstill, axis, beginning, title
 from ddpmon.tui.draw.scale import LABEL, Scale, ticked
 from ddpmon.tui.draw.zoom import Span, column_of, in_sight, span_words, steps_in, with_span
-from ddpmon.tui.lines import Line, fit_all
+from ddpmon.tui.lines import Line, cells_of, fit_all
 from ddpmon.tui.theme import Look
 
 GUTTER = 7
@@ -41,6 +41,7 @@ class Curve:
         high: upper edge of the band, or None.
         span: the first and last step of the axis; the points' own when None.
         span_words: which part of all steps on record it is, for the title where there is room; empty for all of them.
+        source: where the values are read, for the title where there is room; empty where that needs no word.
         still: `no step for 29 s` of a run that stands still: for the title, and the end of the plot is marked.
         limit: what the value cannot exceed, such as the size of a memory: a line where the axis has room for it.
         floor: the axis reaches down to this at least.
@@ -62,6 +63,7 @@ class Curve:
     high: Floats | None = None
     span: Span | None = None
     span_words: str = ""
+    source: str = ""
     still: str = ""
     limit: float | None = None
     floor: float | None = None
@@ -106,12 +108,14 @@ def _plotted(curve: Curve, width: int, height: int, look: Look) -> list[Line]:
 
 
 def _title(curve: Curve, scale: Scale | None, dots: int, width: int, look: Look) -> Line:
-    """The name, what lies beyond the axis, which part of the steps it is and how it ends, and the remark.
+    """The name, where the values are read, what lies beyond the axis, which part of the steps it is, and the remark.
 
-    It also says how the steps share columns.
+    It also says how the part ends, and how the steps share columns.
     """
     beyond = "" if scale is None else said_beyond(curve, scale)[0]
-    name = with_span(curve.name, beyond, curve.remark, width)
+    whole = f"{curve.name}: {curve.source}"
+    has_room = bool(curve.source) and cells_of(whole) + cells_of(curve.remark) + 6 <= width
+    name = with_span(whole if has_room else curve.name, beyond, curve.remark, width)
     name = with_span(name, curve.span_words, curve.remark, width)
     name = with_span(name, curve.still, curve.remark, width)
     return title(with_span(name, _shared_words(curve, dots, look), curve.remark, width), curve.remark, width, look)

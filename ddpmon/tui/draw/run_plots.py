@@ -213,13 +213,15 @@ def _curves(picture: ViewState, rank: int, *, lateness: bool) -> list[Curve]:
 
 def _of_run(series: Series, picture: ViewState) -> Sequence[Curve]:
     job, run = figures_now(picture.snapshot), picture.snapshot.run
-    source = f": {picture.look.clean(run.loss_from)}" if run is not None and run.loss_from else ""
+    source = "" if run is None else picture.look.clean(run.loss_from)
     speed = f"{figure(job.throughput)} {part_of_ranks(job)}".rstrip() if known(job.throughput) else ""
     step_ms = figure(job.step_ms) if known(job.step_ms) else ""
     single = first_single(series.step)
     curves = [
         Curve("step time, ms", step_ms, series.step, series.step_ms, is_cut=True),
-        Curve(f"loss{source}", loss_words(job.loss, ""), series.step, series.loss, series.loss_low, series.loss_high),
+        Curve(
+            "loss", loss_words(job.loss, ""), series.step, series.loss, series.loss_low, series.loss_high, source=source
+        ),
         Curve(picture.look.clean(job.throughput_unit), speed, series.step, series.throughput),
     ]
     curves = [replace(curve, single_from=single) for curve in curves]

@@ -43,6 +43,19 @@ class CauseRecord(Struct):
     recalled: Cause | None = None
 
 
+class Former(Struct, frozen=True):
+    """What is known of a trouble whose life a restart of other ranks has interrupted, and goes on with its next life.
+
+    Attributes:
+        id: its number.
+        since_step: its onset, None where it has none. since_is_bound: whether it began before that step.
+    """
+
+    id: int
+    since_step: int | None = None
+    since_is_bound: bool = False
+
+
 class Life(Struct):
     """One trouble from its first judgement to its end, on a rank, a host or the whole job.
 
@@ -55,6 +68,7 @@ class Life(Struct):
         alert: how it was last described, None before that.
         worst: the worst severity that it has had as an alert of this kind; it stays with it when it is resolved.
         causes: what was found to explain it.
+        former: what is known of it from a life that was interrupted.
     """
 
     id: int
@@ -66,6 +80,19 @@ class Life(Struct):
     alert: Alert | None = None
     worst: Severity = "info"
     causes: CauseRecord = field(default_factory=CauseRecord)
+    former: Former | None = None
+
+    @property
+    def kept(self) -> Former:
+        """What goes on with its next life, if a restart of other ranks interrupts this one."""
+        if self.alert is None:
+            return self.former or Former(self.id)
+        return Former(self.id, self.alert.since_step, self.alert.since_is_bound)
+
+    def go_on(self, former: Former | None) -> None:
+        """Be the trouble that was interrupted, if there is one."""
+        if former is not None:
+            self.id, self.former = former.id, former
 
     def severity(self, cost_pct: float) -> Severity:
         """Information below 5 % of the job's time, warning from 5 %, critical from 20 %; sticky at the edges."""
@@ -75,14 +102,26 @@ class Life(Struct):
         return "critical" if cost_pct >= critical else "warning" if cost_pct >= warning else "info"
 
     def describe(self, alert: Alert) -> Alert:
-        """Take the newest description, which gets the id of this life. A cause belongs to one kind and its ranks."""
+        """Take the newest description, which gets the id of this life. A cause belongs to one kind and its ranks.
+
+        An onset that was known before a restart of other ranks stands where the record has only a later bound by now.
+        """
         before = self.alert
         if before is not None and (before.kind, before.ranks) != (alert.kind, alert.ranks):
             self.causes = CauseRecord()
         worst = "info" if before is None or before.kind != alert.kind else self.worst
         self.worst = max(worst, alert.severity, key=SEVERITIES.index)
-        self.alert = replace(alert, id=self.id)
+        self.alert = replace(_with_onset(alert, self.former), id=self.id)
         return self.alert
+
+
+def _with_onset(alert: Alert, former: Former | None) -> Alert:
+    """The alert with the former onset, where its own is a bound that is no earlier."""
+    if former is None or former.since_step is None or alert.since_step is None or not alert.since_is_bound:
+        return alert
+    if former.since_step > alert.since_step:
+        return alert
+    return replace(alert, since_step=former.since_step, since_is_bound=former.since_is_bound)
 
 
 class Group:
@@ -90,12 +129,12 @@ class Group:
 
     Attributes:
         confirmations: judgements in a row that must say yes before an alert fires.
-        former: key -> id of the lives that a restart of other ranks has interrupted. If the same is said again, it goes
-            on with its id.
+        former: key -> what is known of the lives that a restart of other ranks has interrupted. If the same is said
+            again, it goes on with that.
         resolved: the last alerts that are over, oldest first.
     """
 
-    def __init__(self, ids: Iterator[int], confirmations: int, former: dict[Any, int]) -> None:
+    def __init__(self, ids: Iterator[int], confirmations: int, former: dict[Any, Former]) -> None:
         self._ids = ids
         self.confirmations, self.former = confirmations, former
         self._lives: dict[Any, Life] = {}
@@ -108,9 +147,9 @@ class Group:
         return iter([life for life in self._lives.values() if life.confirmed_at is not None])
 
     @property
-    def interrupted(self) -> dict[Any, int]:
-        """Key -> id of all lives that are confirmed, and of those before them that have not gone on."""
-        return self.former | {life.key: life.id for life in self}
+    def interrupted(self) -> dict[Any, Former]:
+        """Key -> what is kept of all lives that are confirmed, and of those before them that have not gone on."""
+        return self.former | {life.key: life.kept for life in self}
 
     @property
     def keys(self) -> list[Any]:
@@ -158,7 +197,8 @@ class Group:
         life.low = life.low + 1 if low else 0
         if life.confirmed_at is None:
             if life.high >= self.confirmations:
-                life.confirmed_at, life.id = step, self.former.pop(key, life.id)
+                life.confirmed_at = step
+                life.go_on(self.former.pop(key, None))
             elif not high:
                 self.drop(key)
         elif life.low >= ALERTS.clear_judgements:
@@ -170,7 +210,7 @@ class Group:
         if life is None:
             return
         if life.alert is None:  # nobody has seen it: such as a short one that is judged again after a restart
-            self.former[key] = life.id
+            self.former[key] = life.kept
             return
         end = max(step, life.alert.since_step or 0)
         self.resolved.append(replace(life.alert, severity=life.worst, cause=life.causes.recalled, cleared_at_step=end))
@@ -193,7 +233,7 @@ class AlertBook:
         self.host_keys: dict[tuple[str, int], int] = {}  # a host's place among the hosts changes as ranks come and go
         self.ids: Iterator[int] = itertools.count(1)
         self._groups: dict[GroupName, Group] = {}
-        self._former: dict[GroupName, dict[Any, int]] = {}  # what groups that have not begun again will go on with
+        self._former: dict[GroupName, dict[Any, Former]] = {}  # what groups that have not begun again will go on with
 
     def group(self, name: GroupName) -> Group:
         """The group of this name, which is begun by the first call."""
@@ -203,7 +243,7 @@ class AlertBook:
         return self._groups[name]
 
     def keep_only(self, *names: GroupName) -> None:
-        """Forget all groups but these, and of the others all but the ids of what lasts."""
+        """Forget all groups but these, and of the others all but the ids and onsets of what lasts."""
         self._former |= {name: group.interrupted for name, group in self._groups.items() if name not in names}
         self._groups = {name: group for name, group in self._groups.items() if name in names}
 

@@ -256,6 +256,26 @@ def test_a_late_rank_keeps_its_id_while_other_ranks_restart(every_s: int, blip: 
     assert len({each["straggler", "node1"] for each in said[30:]}) == 1
 
 
+def test_an_onset_that_the_record_has_lost_stands_while_other_ranks_restart() -> None:
+    """The steps on record are judged again then, which show no more than a bound."""
+    run, judge = Run(run_info(8)), Judge()
+    ticks = run.rings.capacity // 100 + 6
+    phases = healthy_phases(8, 100 * ticks)
+    phases["backward"][2, 150:] += 60.0
+    job, said = MadeJob(phases), set()
+    for tick in range(ticks):
+        again = tick - (ticks - 3)  # so many ticks ago ranks 6 and 7 have come back
+        for rank in range(8):
+            is_back = rank >= 6 and again >= 0
+            part = job.columns(rank, 100 * (again if is_back else tick), 100 * (again if is_back else tick) + 100)
+            run.add_rank(rank_frame(rank, tick, part, pid=100 * is_back + rank), float(tick))
+        run.settle(float(tick))
+        late = [each for each in judge(run, run.ages(float(tick))) if each.ranks == (2,)]
+        said |= {(each.since_step, each.since_is_bound) for each in late}
+    assert run.restarts
+    assert said == {(150, False)}
+
+
 def test_no_host_gets_the_id_of_another_one_whose_ranks_restart() -> None:
     phases = healthy_phases(12, 700)
     phases["backward"][2:4, 100:330] += 60.0

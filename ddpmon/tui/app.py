@@ -304,8 +304,10 @@ class WatchApp(OrderedKeys):
         self._reader.refocus()
 
     def action_travel(self, move: Move, amount: float = 0.0) -> None:
-        """Go to another moment of what was recorded, or change how it is played."""
+        """Go from the moment that is shown to another one of what was recorded, or change how that is played."""
         if self._travel is not None:
+            if self._frozen_at is not None:
+                self._travel.ask(Request("to_wall", self.shown.taken_at))
             self._frozen_at = None
             self._travel.ask(Request(move, amount))
             self._reader.refocus()

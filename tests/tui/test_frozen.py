@@ -99,6 +99,23 @@ def test_a_report_is_on_the_frozen_moment() -> None:
     watch(source, act)
 
 
+def test_a_step_back_from_a_frozen_moment_goes_back_from_there() -> None:
+    """It went back from the newest moment, so that the screen showed a later one than before."""
+    source = Playing(Made(ranks=8, straggler=5))
+    travel = source.travel = Asked()  # type: ignore[attr-defined]
+
+    async def act(watched: Watched) -> None:
+        await watched.until_shown("RUNNING")
+        await watched.press("space")
+        await watched.until_shown("FROZEN")
+        frozen = watched.app.picture.snapshot.taken_at
+        await watched.press("left_square_bracket", "left_square_bracket")
+        asked = [(request.move, request.amount) for request in travel.requests]
+        assert asked == [("to_wall", frozen), ("step", -1), ("step", -1)]
+
+    watch(source, act)
+
+
 def test_what_is_not_on_record_any_more_is_unknown_and_a_restarted_rank_has_no_past() -> None:
     moment = snapshot(Made(ranks=8, step=1_000))
     later = with_metric(snapshot(Made(ranks=8, step=1_500, focus=3)), "wait")

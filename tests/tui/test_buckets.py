@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ddpmon.snapshot import BucketView, Snapshot
-from ddpmon.tui.draw.timeline_view import bucket_lines
+from ddpmon.tui.draw.timeline_view import bucket_lines, timeline_lines
+from ddpmon.tui.view_state import ViewState
 from ddpmon.tui.widgets.virtual_table import RankTable
 from tests.tui.made_runs import Made, snapshot
 from tests.tui.test_drawing import LOOKS, text_of
@@ -132,3 +133,10 @@ def test_the_ranks_come_first_in_a_small_terminal(size: tuple[int, int]) -> None
         assert "─ buckets" not in watched.text()
 
     watch(Fixed(with_buckets(30)), act, size)
+
+
+def test_rows_of_one_line_have_their_values() -> None:
+    shown = ViewState(timed(SHOWN), LOOKS["colour"])
+    for height, named in ((8, "step 170 ms"), (16, "170 ms")):
+        names = [line[:15].strip() for line in text_of(timeline_lines(shown, 80, height))]
+        assert named in names

@@ -218,7 +218,8 @@ def _row(
 def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) -> list[tuple[str, Style]]:
     """The name, the value, and below them what lies beyond the axis, in how many steps it is measured, and the remark.
 
-    In few lines `rank 417 late` takes the place of `most late`, and what lies beyond joins the name.
+    In few lines `rank 417 late` takes the place of `most late`, and what lies beyond joins the name. In one line the
+    name and the value stand together, if they have room.
     """
     name, remarks = track.name, [each for each in (beyond, track.rate, track.remark) if each]
     if rows < 3 and track.is_lateness and track.remark:
@@ -228,6 +229,8 @@ def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) ->
     value = f"{number} {track.unit}".rstrip()
     based = f"{value} {OF_BASE[-1]}"
     value = based if track.is_lateness and len(based) < NAME else value
+    if rows == 1 and len(f"{name} {value}") < NAME:
+        return [(f"{name} {value}", look.dim)]
     return [(name, look.dim), (value, look.strong), *((remark, look.dim) for remark in remarks)]
 
 

@@ -47,15 +47,6 @@ class FindingsScreen(ViewScreen):
     panels: ClassVar[tuple[str, ...]] = ("table", "evidence")
     sought: Finding | None = None
     _reached: Finding | None = None  # the finding to which the reader went in time last, as far as the cursor knows
-    _followed: int | None = None  # the chosen rank of all views, likewise
-
-    def follow(self) -> None:
-        """Put the cursor on the worst finding that names the chosen rank, if another view has chosen it since."""
-        chosen = self.dashboard.links.chosen
-        if chosen is not None and chosen != self._followed:
-            about = (finding for finding in self.picture.found if chosen in finding.ranks)
-            self.sought = self.sought or next(about, None)
-        self._followed = chosen
 
     def compose(self) -> ComposeResult:
         """Header, the list beside the evidence or above it, the keys."""
@@ -130,7 +121,6 @@ class FindingsScreen(ViewScreen):
 
     def on_virtual_table_moved(self) -> None:
         """Another finding is under the cursor."""
-        self._followed = self.dashboard.links.chosen
         if self.is_current:
             self.dashboard.read_detail_of(self.detailed_rank)
         self.evidence.top = 0

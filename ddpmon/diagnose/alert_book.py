@@ -44,7 +44,7 @@ class CauseRecord(Struct):
 
 
 class Former(Struct, frozen=True):
-    """What is known of a trouble whose life a restart of other ranks has interrupted, and goes on with its next life.
+    """What the next life of a trouble takes over from one that a restart of other ranks has interrupted.
 
     Attributes:
         id: its number.
@@ -189,6 +189,8 @@ class Group:
         life = self._lives.get(key)
         if life is None:
             if not high:
+                if low and key in self.former:  # a former trouble is over: what is found later has an onset of its own
+                    self.former[key] = Former(self.former[key].id)
                 return
             life = self.begin(key)
         life.high = life.high + 1 if high else 0
@@ -210,7 +212,7 @@ class Group:
         if life is None:
             return
         if life.alert is None:  # nobody has seen it: such as a short one that is judged again after a restart
-            self.former[key] = life.kept
+            self.former[key] = Former(life.id)
             return
         end = max(step, life.alert.since_step or 0)
         self.resolved.append(replace(life.alert, severity=life.worst, cause=life.causes.recalled, cleared_at_step=end))

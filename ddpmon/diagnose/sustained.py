@@ -150,7 +150,8 @@ class SteadyRule:
         first = max(SUSTAINED.window_steps - 1, int(np.searchsorted(steps, self._judged, side="right")))
         for start in range(first, len(steps), _CHUNK):
             part = slice(start - SUSTAINED.window_steps + 1, min(len(steps), start + _CHUNK))
-            verdicts = judge_windows(steps[part], ratios(part), np.isin(keys, self.lives.keys), unseen[part])
+            known = np.isin(keys, [*self.lives.keys, *self.lives.former])
+            verdicts = judge_windows(steps[part], ratios(part), known, unseen[part])
             calm = steps[start - SUSTAINED.window_steps // 2 :].tolist()
             for at, step in enumerate(verdicts.step.tolist()):
                 for place, row in enumerate(verdicts.row.tolist()):

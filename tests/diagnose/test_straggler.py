@@ -276,6 +276,25 @@ def test_an_onset_that_the_record_has_lost_stands_while_other_ranks_restart() ->
     assert said == {(150, False)}
 
 
+def test_a_trouble_that_was_over_while_it_was_forgotten_comes_back_with_an_onset_of_its_own() -> None:
+    book = AlertBook()
+    found = Alert("straggler", "warning", Measures(), since_step=150)
+    late = book.group("late ranks")
+    for step in range(ALERTS.confirmations):
+        late.observe(2, step, high=True, low=False)
+    (life,) = late
+    life.describe(found)
+    book.keep_only()
+    late = book.group("late ranks")
+    late.observe(2, 1_000, high=False, low=True)
+    for step in range(ALERTS.confirmations):
+        late.observe(2, 2_000 + step, high=True, low=False)
+    (again,) = late
+    bound = Alert("straggler", "warning", Measures(), since_step=2_000, since_is_bound=True)
+    assert again.describe(bound).since_step == 2_000
+    assert again.id == life.id
+
+
 def test_no_host_gets_the_id_of_another_one_whose_ranks_restart() -> None:
     phases = healthy_phases(12, 700)
     phases["backward"][2:4, 100:330] += 60.0

@@ -294,7 +294,8 @@ def test_a_list_uses_its_room_for_ms_and_phase() -> None:
 def test_a_list_says_ago_where_all_that_was_found_has_room_beside_it() -> None:
     """`began 48 s` was taken for how long something took."""
     made = timed(Made(ranks=16, findings=(NOW_AND_THEN,)))  # whose step 60 ended 4 min ago
-    for width, said in ((80, r"10 %  +\d+ min ago "), (58, r"10 %  +\d+ min  ")):
+    clock = r"10 %  +\d\d:\d\d, \d+ min ago "
+    for width, said in ((80, clock), (76, r"10 %  +\d+ min ago "), (58, r"10 %  +\d+ min  ")):
         picture = ViewState(made, COLOUR)
         row = text_of(list_lines(picture, (NOW_AND_THEN,), TableView(np.arange(1)), width, 4))[1]
         assert re.search(said, row), row

@@ -140,3 +140,8 @@ def test_rows_of_one_line_have_their_values() -> None:
     for height, named in ((8, "step 170 ms"), (16, "170 ms")):
         names = [line[:15].strip() for line in text_of(timeline_lines(shown, 80, height))]
         assert named in names
+    assert shown.snapshot.timeline is not None
+    step_ms = shown.snapshot.timeline.step_ms.copy()
+    step_ms[100] = 9_000.0
+    long = replace(shown, snapshot=replace(shown.snapshot, timeline=replace(shown.snapshot.timeline, step_ms=step_ms)))
+    assert " step 170 ms " in text_of(timeline_lines(long, 80, 8))[2], "the value comes before what lies beyond"

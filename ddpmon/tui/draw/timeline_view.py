@@ -218,20 +218,20 @@ def _row(
 def _row_words(track: Track, number: str, beyond: str, rows: int, look: Look) -> list[tuple[str, Style]]:
     """The name, the value, and below them what lies beyond the axis, in how many steps it is measured, and the remark.
 
-    In few lines `rank 417 late` takes the place of `most late`, and what lies beyond joins the name. In one line the
-    name and the value stand together, if they have room.
+    In few lines `rank 417 late` takes the place of `most late`. Beside the name stands in one line the value, if it has
+    room, and in two lines, or where the value has none, what lies beyond.
     """
-    name, remarks = track.name, [each for each in (beyond, track.rate, track.remark) if each]
-    if rows < 3 and track.is_lateness and track.remark:
-        name = f"{track.remark} late"
-    elif rows < 3 and len(f"{name} {beyond}") < NAME:
-        name = f"{name} {beyond}".rstrip()
+    name = f"{track.remark} late" if rows < 3 and track.is_lateness and track.remark else track.name
     value = f"{number} {track.unit}".rstrip()
     based = f"{value} {OF_BASE[-1]}"
     value = based if track.is_lateness and len(based) < NAME else value
-    if rows == 1 and len(f"{name} {value}") < NAME:
-        return [(f"{name} {value}", look.dim)]
-    return [(name, look.dim), (value, look.strong), *((remark, look.dim) for remark in remarks)]
+    beside = (value, beyond) if rows == 1 else (beyond,) if rows == 2 else ()
+    whole = [f"{name} {words}" for words in beside if words]
+    first = next((each for each in whole if len(each) < NAME), name)
+    if rows == 1:
+        return [(first, look.dim)]
+    remarks = [each for each in (beyond, track.rate, track.remark) if each]
+    return [(first, look.dim), (value, look.strong), *((remark, look.dim) for remark in remarks)]
 
 
 def _near(values: Floats, at: int) -> float:

@@ -20,12 +20,13 @@ from ddpmon.store.discovery import Announcement, discover
 
 THROTTLED_MS = 40.0  # what the slow link costs a step at the least: half a megabyte crosses it
 RANKS, WATCHER = (0, 1, 2, 3), 2
-STRAGGLER_FROM, NODE_FROM, LINK_FROM = 55, 105, 155
+LASTS = 60  # steps of a fault: a verdict needs 22, and those in which a busy machine holds up others do not count
+STRAGGLER_FROM, NODE_FROM, LINK_FROM = 55, 130, 205
 NEAR = 20  # steps
 EVEN = ("--fault=forward:rank=0+1+2+3,ms=20", "--fault=backward:rank=0+1+2+3,ms=30")  # ranks sleep, not fight for cores
 FAULTS = (
-    f"--fault=input:rank=1,ms=100,from={STRAGGLER_FROM},until={STRAGGLER_FROM + 35}",
-    f"--fault=forward:rank=2+3,ms=100,from={NODE_FROM},until={NODE_FROM + 35}",
+    f"--fault=input:rank=1,ms=100,from={STRAGGLER_FROM},until={STRAGGLER_FROM + LASTS}",
+    f"--fault=forward:rank=2+3,ms=100,from={NODE_FROM},until={NODE_FROM + LASTS}",
 )
 MODEL = ("--layers=2", "--width=64", "--heads=2", "--batch=2", "--context=32")
 JOB = Job(2, 2, ["-m", "trainer", "--name=across", "--steps=100000", *MODEL, *EVEN, *FAULTS])

@@ -306,8 +306,8 @@ class WatchApp(OrderedKeys):
     def action_travel(self, move: Move, amount: float = 0.0) -> None:
         """Go from the moment that is shown to another one of what was recorded, or change how that is played."""
         if self._travel is not None:
-            if self._frozen_at is not None and self.shown.run is not None:  # it was read within the interval before
-                self._travel.ask(Request("to_wall", self.shown.taken_at - self._interval))
+            if self._frozen_at is not None and self.shown.run is not None:  # the look shown is just before its picture
+                self._travel.ask(Request("to_wall", self.shown.taken_at - self._interval / 2))
             self._frozen_at = None
             self._travel.ask(Request(move, amount))
             self._reader.refocus()

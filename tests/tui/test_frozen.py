@@ -108,7 +108,7 @@ def test_a_step_back_from_a_frozen_moment_goes_back_from_there() -> None:
         await watched.until_shown("RUNNING")
         await watched.press("space")
         await watched.until_shown("FROZEN")
-        frozen = watched.app.picture.snapshot.taken_at - watched.app.picture.interval
+        frozen = watched.app.picture.snapshot.taken_at - watched.app.picture.interval / 2
         await watched.press("left_square_bracket", "left_square_bracket")
         asked = [(request.move, request.amount) for request in travel.requests]
         assert asked == [("to_wall", frozen), ("step", -1), ("step", -1)]

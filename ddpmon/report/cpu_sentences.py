@@ -23,8 +23,11 @@ from ddpmon.report.wording import (
     does,
     format_ranks,
     host_name,
+    host_of,
     named,
+    on_host,
 )
+from ddpmon.shell_command import ShellCommand
 
 _NEARLY_ALL = 0.8  # of what all of them take: the first process alone is named then
 
@@ -35,12 +38,20 @@ def _contention(m: CpuContentionMeasures, alert: Alert) -> Words:
     return Words(
         f"{takes} on {host_name(alert)}, where {waits}",
         because=f"CPU contention: {takes}",
-        advice=f"stop or move pid {m.culprits[0].pid}, or give the ranks their own cores (taskset, numactl, cpuset)",
+        advice=("stop or move ", _process(m, alert), ", or give the ranks their own cores (taskset, numactl, cpuset)"),
         evidence={
             **culprit_evidence(m.culprits),
             "taken_pct": m.taken_pct,
             "runqueue_pct": m.runqueue_pct,
         },
+    )
+
+
+def _process(m: CpuContentionMeasures, alert: Alert) -> ShellCommand:
+    """The command that shows the process that takes most."""
+    show = f"ps -fp {m.culprits[0].pid}"
+    return on_host(
+        host_of(alert), show, "foreign", lead="the process that ", instead="the foreign process", tail=" shows"
     )
 
 

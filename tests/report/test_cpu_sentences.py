@@ -15,11 +15,15 @@ from ddpmon.diagnose.contention.foreign_processes import CpuContentionMeasures
 from ddpmon.diagnose.contention.symptom import Culprit
 from ddpmon.report.cpu_sentences import SENTENCES
 from ddpmon.report.sentences import tell
+from ddpmon.shell_command import advice_text, of_the_past
 from tests.report.contention_alerts import Row, assert_all_in_tables, assert_said, contention
 
 HOG = Culprit(8123, "bob", "python x.py")
 JOBS = tuple(Culprit(900 + place, "ann", f"job{place}") for place in range(20))
-STOP = "stop or move pid {}, or give the ranks their own cores (taskset, numactl, cpuset)"
+STOP = (
+    "stop or move the process that `ssh node0 ps -fp {}` shows, "
+    "or give the ranks their own cores (taskset, numactl, cpuset)"
+)
 OWN_CORES = (
     "give every rank its own cores with the launcher (torchrun --numa-binding, srun --cpu-bind), numactl, taskset or "
     "the container's cpuset"
@@ -149,7 +153,7 @@ FOREIGN = [
             host="\x1b[2Jevil\n",
         ),
         "pid 8123 ([2Jx) takes 95 % of a core on [2Jevil, where rank 2 waits for a CPU 30 % of the time",
-        STOP.format(8123),
+        STOP.format(8123).replace("ssh node0 ", ""),
         "CPU contention: pid 8123 ([2Jx) takes 95 % of a core",
     ),
 ]
@@ -193,3 +197,10 @@ def test_evidence(measures: Measures, evidence: list[tuple[str, float | int | st
 
 def test_every_class_is_in_the_tables() -> None:
     assert_all_in_tables(ROWS, EVIDENCE, SENTENCES)
+
+
+def test_the_advice_of_the_past_names_no_process() -> None:
+    """Another process may have its number by now."""
+    alert = contention("cpu_contention", CpuContentionMeasures((HOG,), 100.0, 100.0, 60.0, 4))
+    told = advice_text(of_the_past(tell(alert).advice))
+    assert told == "stop or move the foreign process, or give the ranks their own cores (taskset, numactl, cpuset)"

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from ddpmon.report.see_also import see_also
-from ddpmon.report.verdicts import same_among
+from ddpmon.report.verdicts import firing, same_among
 from ddpmon.snapshot import Finding
 from ddpmon.tui.draw.finding_view import calm_rows, evidence_lines
 from ddpmon.tui.draw.panel import Keys
@@ -47,6 +47,18 @@ class FindingsScreen(ViewScreen):
     panels: ClassVar[tuple[str, ...]] = ("table", "evidence")
     sought: Finding | None = None
     _reached: Finding | None = None  # the finding to which the reader went in time last, as far as the cursor knows
+    _followed: int | None = None  # the chosen rank of all views, likewise
+
+    def follow(self) -> None:
+        """Put the cursor on the worst finding that lasts and names the rank that another view has chosen since.
+
+        It stays where it is if its finding names the rank, too: of two findings of a rank the reader left that one.
+        """
+        chosen, here = self.dashboard.links.chosen, self.finding
+        if chosen is not None and chosen != self._followed and (here is None or chosen not in here.ranks):
+            about = (finding for finding in firing(self.picture.found) if chosen in finding.ranks)
+            self.sought = self.sought or next(about, None)
+        self._followed = chosen
 
     def compose(self) -> ComposeResult:
         """Header, the list beside the evidence or above it, the keys."""
@@ -121,6 +133,7 @@ class FindingsScreen(ViewScreen):
 
     def on_virtual_table_moved(self) -> None:
         """Another finding is under the cursor."""
+        self._followed = self.dashboard.links.chosen
         if self.is_current:
             self.dashboard.read_detail_of(self.detailed_rank)
         self.evidence.top = 0

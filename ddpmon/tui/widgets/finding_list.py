@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 from textual.message import Message
@@ -15,6 +15,9 @@ from ddpmon.tui.draw.table import HEAD, TableView
 from ddpmon.tui.lines import Line
 from ddpmon.tui.view_state import ViewState
 from ddpmon.tui.widgets.virtual_table import VirtualTable
+
+if TYPE_CHECKING:
+    from ddpmon.tui.app import WatchApp
 
 
 def _name(finding: Finding) -> Hashable:
@@ -47,6 +50,17 @@ class FindingList(VirtualTable):
         number = self._numbers.get(_name(finding))
         if number is not None:
             self.hold(number)
+
+    def keep(self, number: int | None) -> None:
+        """Follow this finding from now on; the rank that it names first is the chosen one of all views."""
+        super().keep(number)
+        finding = None if number is None else self.findings[self._at[number]]
+        if finding is not None and finding.ranks:
+            cast("WatchApp", self.app).links.choose(finding.ranks[0])
+
+    def adopt(self, number: int | None) -> None:
+        """Follow a finding; the chosen rank stays as it is."""
+        self._held = number
 
     def arranged(self, picture: ViewState, wanted: str) -> Ints:  # noqa: ARG002  # `found` is what it fits
         """The findings' numbers in row order."""

@@ -126,10 +126,11 @@ class Ledger:
     def _compare(self, snapshot: Snapshot, now: float, wall: float) -> Iterator[Notice]:
         """Find the known alert of each finding, begin those that are new, and end those that are over."""
         left = [alert for alert in self.memory.alerts if alert.kind != NO_WORD]
+        unheard = [alert for alert in self.memory.alerts if alert.kind == NO_WORD]
         unknown = firing(snapshot.findings)
-        named = {alert.alert: alert.ranks for alert in left}
-        for belongs in (_is_life_of, _fits):
-            unknown = [finding for finding in unknown if not self._recognise(finding, left, belongs)]
+        named = {alert.alert: alert.ranks for alert in self.memory.alerts}
+        for belongs, known in ((_is_life_of, left), (_fits, left), (_ended_it, unheard)):
+            unknown = [finding for finding in unknown if not self._recognise(finding, known, belongs)]
         yield from self._worse()
         yield from self._corrected(named)
         for alert in left if snapshot.link.state != "gone" else ():
@@ -281,6 +282,11 @@ def _fits(finding: Finding, alert: OpenAlert) -> bool:
     if finding.ranks or alert.ranks:
         return not set(finding.ranks).isdisjoint(alert.ranks)
     return not set(finding.nodes).isdisjoint(alert.nodes) or not (finding.nodes or alert.nodes)
+
+
+def _ended_it(finding: Finding, _alert: OpenAlert) -> bool:
+    """Whether the finding says which rank's end it is that was told as `no_word`."""
+    return finding.kind in _DEATHS
 
 
 def _is_life_of(finding: Finding, alert: OpenAlert) -> bool:

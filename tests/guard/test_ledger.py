@@ -82,6 +82,20 @@ def test_what_ended_a_run_is_told_again_only_where_another_rank_is_named() -> No
     assert [alert.finding["summary"] for alert in told.memory.alerts] == ["rank 1 disappeared"]
 
 
+def test_the_rank_that_ended_a_run_corrects_what_was_told_of_its_silence() -> None:
+    """A run that was killed was two alerts: no word from it, and ten seconds later the rank that was lost."""
+    told = Told()
+    gone = Link("gone", "the run was killed or crashed")
+    assert told(picture(state="killed", link=gone)) == [("firing", "no_word")]
+    silence = told.memory.alerts[0].alert
+    lost = Finding("rank_lost", "critical", "rank 1 disappeared", ranks=(1,))
+    assert told(picture(lost, state="killed", link=gone), 10.0) == [("firing", "rank_lost")]
+    assert [(alert.alert, alert.ranks) for alert in told.memory.alerts] == [(silence, (1,))]
+    assert told(picture(lost, state="killed", link=gone), 500.0) == []
+    assert told(picture()) == []
+    assert told(picture(), 31.0) == [("resolved", "rank_lost")]
+
+
 def test_an_alert_whose_rules_began_again_is_over_only_once_they_could_have_said_so() -> None:
     told = Told()
     assert told(picture(LATE, step=900)) == BEGUN

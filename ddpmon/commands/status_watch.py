@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from ddpmon.commands.console import FOUND, INTERRUPTED, OK, printable
@@ -122,7 +122,14 @@ class Changes:
                 yield {"event": "firing", "finding": finding_object(finding)}
         for key, finding in before.items():
             if key not in self._findings:
-                yield {"event": "resolved", "finding": finding_object(finding)}
+                yield {"event": "resolved", "finding": finding_object(_as_over(finding, snapshot.findings))}
+
+
+def _as_over(finding: Finding, findings: Sequence[Finding]) -> Finding:
+    """A finding that has lasted, as it is told now that it is over; as it was told last where that is not told."""
+    over = [each for each in findings if each.cleared_at_step is not None and each.kind == finding.kind]
+    same = [each for each in over if each.id == finding.id and (each.id or each.ranks == finding.ranks)]
+    return max(same, key=lambda each: each.cleared_at_step or 0, default=finding)
 
 
 def _is_news(finding: Finding, before: Finding) -> bool:

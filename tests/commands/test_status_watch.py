@@ -44,6 +44,18 @@ def test_a_change_is_told_once() -> None:
     assert events(replace(disappeared, summary="other words"), link="silent") == []
 
 
+def test_what_is_over_is_told_as_over() -> None:
+    changes, late = Changes(), replace(STRAGGLER, id=4)
+    changes.take(snapshot(findings=(late,)))
+    over = replace(late, summary="rank 1 was late", cleared_at_step=9)
+    another = replace(over, summary="rank 1 was late before", id=3, cleared_at_step=5)
+    (resolved,) = changes.take(snapshot(findings=(another, over)))
+    assert resolved["finding"]["summary"] == "rank 1 was late"
+    changes.take(snapshot(findings=(HANG,)))
+    (resolved,) = changes.take(snapshot(findings=()))
+    assert resolved["finding"]["summary"] == "rank 1 never came", "nobody tells of it as over"
+
+
 def test_a_new_attempt_says_how_the_one_before_it_ended() -> None:
     changes, made = Changes(), snapshot(findings=())
     attempt = Attempt(run_id="r0", step=41, vanished=[1], vanished_count=1)

@@ -68,3 +68,16 @@ def test_a_cell_of_which_most_steps_are_calm_is_drawn_thinner(steps: int, every:
     assert drawn[0] == {COLOUR.glyphs.rare if is_rare else COLOUR.glyphs.block}
     assert drawn[1:] == [{COLOUR.glyphs.block}] * 3
     assert ("in fewer than half" in title) is is_rare
+
+
+@pytest.mark.parametrize("width", [140, 100, 80, 70])
+def test_what_such_a_cell_means_is_said_wherever_the_legend_has_room(width: int) -> None:
+    """In half the width of a terminal the thinner cells had no words."""
+    work = np.full((4, 8 * width), 100.0)
+    work[0, ::8] = 180.0
+    made = replace(snapshot(Made(ranks=4)), heat=heat_of(work))
+    title, *rows = text_of(heat_lines(ViewState(made, COLOUR), width, 6))
+    assert COLOUR.glyphs.rare in rows[0]
+    assert f"{COLOUR.glyphs.rare} in few" in title
+    assert "worst of" in title
+    assert "■100 %" in title

@@ -117,8 +117,9 @@ def _nothing(picture: ViewState, width: int, height: int) -> list[Line]:
 def _title(picture: ViewState, layout: Layout, cell: Cell | None, width: int) -> Line:
     """What rows and columns are where a legend of all stops has room beside it, else a name that leaves it room.
 
-    Words of the name are left out before stops of the legend, those before the metric. The stops that stay are those
-    whose colours the map has. Under a cursor the name is what the cell shows. No legend where it has no room.
+    Words of the name are left out before stops of the legend, those before the metric; last what the sign of a cell of
+    few late steps means, if the map has one. The stops that stay are those whose colours the map has. Under a cursor
+    the name is what the cell shows. No legend where it has no room.
     """
     look, heat = picture.look, layout.heat
     names = [_told(picture, heat, cell)] if cell else list(_names(heat, layout.grid, layout.bands, look))
@@ -126,10 +127,12 @@ def _title(picture: ViewState, layout: Layout, cell: Cell | None, width: int) ->
     drawn = [level for level in range(LEVELS) if (layout.grid.levels == level).any()]
     legends = [_legend(look, drawn), list[Segment]()]
     unnamed = [_legend(look, drawn, "late")] if heat.metric == "lateness" else []
+    keyed = [name for name in names if look.glyphs.rare in name]
     telling = [name for name in names if " x step" in name]
     named = [name for name in names if not name.startswith("worst")]
     last = [*unnamed, *whole, *legends]
-    tries = [*product(whole, telling), *product([*whole, *legends[:-1]], named), *product(last, names)]
+    best = [*product(whole, keyed), *product(whole, telling)]
+    tries = [*best, *product([*whole, *legends[:-1]], named), *product(last, names)]
     room = width - _TITLE_FRAME
     fitting = ((name, legend) for legend, name in tries if len(name) + width_of(legend) <= room)
     name, legend = next(fitting, (names[-1], legends[-1]))
@@ -161,6 +164,7 @@ def _names(heat: Heat, grid: Grid, bands: Bands, look: Look) -> Iterator[str]:
         worst, briefly = f"worst of {' and '.join(shared)} a cell", f"worst of {' x '.join(brief)}"
         if look.smooth and not bands.halves and grid.rare.any():
             yield f"{metric}, {unit} x step{each}, the {worst}, {look.glyphs.rare} in fewer than half{some}"
+            yield from (f"{metric}, {part}{briefly}, {look.glyphs.rare} in few" for part in (f"{unit} x step, ", ""))
         yield f"{metric}, {unit} x step{each}, the {worst}{some}"
         yield from () if hosts else (f"{metric}, {unit} x step{part}, {briefly}" for part in (each + some, ""))
         yield from (f"{metric}, {words}" for words in (worst, briefly))

@@ -237,8 +237,8 @@ def make(orders: list[Order]) -> list[str]:
     spawn = multiprocessing.get_context("spawn")
     wrong, conversions = list[str](), dict[Path, Future[Path]]()
     with (
-        ProcessPoolExecutor(_WORKERS_MANY, spawn) as many,
-        ProcessPoolExecutor(_WORKERS_FEW, spawn) as few,
+        ProcessPoolExecutor(_WORKERS_MANY, spawn, max_tasks_per_child=1) as many,
+        ProcessPoolExecutor(_WORKERS_FEW, spawn, max_tasks_per_child=1) as few,
         ThreadPoolExecutor(_WORKERS_MANY) as converters,
     ):
         drawn = {(many if order.ranks >= _MANY_RANKS else few).submit(draw, order): order for order in orders}

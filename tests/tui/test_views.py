@@ -189,10 +189,10 @@ def test_the_findings_and_the_other_views_share_the_chosen_rank() -> None:
         await watched.press("5")
         await watched.until_shown("─ rank 11: late +41 ms")
         await watched.press("end")
-        await watched.until_shown("─ rank 3: shares its GPU")
+        await watched.until_shown("▲ rank 3 shares its GPU")
         await watched.press("enter", "escape")
         await watched.until(lambda: isinstance(watched.app.screen, FindingsScreen))
-        await watched.until_shown("─ rank 3: shares its GPU")
+        await watched.until_shown("▲ rank 3 shares its GPU")
 
     shared = Finding("gpu_shared", "warning", "rank 3 shares its GPU", (3,), ("node0",))
     found = SHOWN.findings[0], replace(LATE, cost_pct=1.0), shared

@@ -87,3 +87,13 @@ def test_a_restart_stays_where_the_axis_ends_before_the_lost_ranks_are_back() ->
     text = "\n".join(text_of(timeline_lines(replace(past, zoom=60), 160, 40)))
     assert "ranks 2-3 restarted ✓" in text
     assert "2 ranks restarted •" not in text
+
+
+def test_the_bus_bandwidth_does_not_run_into_the_ticks_of_its_axis() -> None:
+    made = timed(SHOWN)
+    assert made.timeline is not None
+    steps = len(made.timeline.step)
+    bandwidth, taken = np.full(steps, 0.307), np.linspace(1_960.0, 2_240.0, steps)
+    shown = replace(made, timeline=replace(made.timeline, busbw_gb_s=bandwidth, allreduce_ms=taken))
+    lines = text_of(timeline_lines(ViewState(shown, make_look()), 120, 18))
+    assert any(re.match(r" 0\.307 GB/s +\d,\d{3}\D", line) for line in lines), lines

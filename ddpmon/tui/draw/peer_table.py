@@ -85,7 +85,8 @@ def peer_lines(
     high = max(-(-len(rows) // columns), 1)
     parts = [rows[first : first + high] for first in range(0, max(len(rows), 1), high)]
     cells = (width,) if columns == 1 else ((width - 1) // 2, width // 2)
-    drawn = [_column(snapshot, rank, part, own, look, findings) for part, own in zip(parts, cells, strict=False)]
+    over = _over(snapshot, rank, min(map(_name_cells, cells)))
+    drawn = [_column(part, rank, over, own, look, findings) for part, own in zip(parts, cells, strict=False)]
     lines = [_beside(line, width) for line in zip_longest(*drawn, fillvalue=list[Segment]())]
     if is_short:
         shown_by = f"  [{key}]" if key else ""
@@ -99,14 +100,19 @@ def _beside(lines: Sequence[Line], width: int) -> Line:
     return fit(list(apart)[1:], width)
 
 
+def _name_cells(width: int) -> int:
+    """The cells that the names have in a column of this width."""
+    return next((cells for cells in NAMES if width >= cells + 3 * NUMBER_LEAST + 2), NAMES[-1])
+
+
 def _column(
-    snapshot: Snapshot, rank: int, rows: Sequence[Row], width: int, look: Look, findings: Sequence[Finding]
+    rows: Sequence[Row], rank: int, steps: str, width: int, look: Look, findings: Sequence[Finding]
 ) -> list[Line]:
-    """Title and headings, and below them a row a quantity."""
-    name = next((cells for cells in NAMES if width >= cells + 3 * NUMBER_LEAST + 2), NAMES[-1])
+    """Title, with the `steps` that its times are of, and headings, and below them a row a quantity."""
+    name = _name_cells(width)
     number = min(NUMBER, max((width - name - 2) // 3, NUMBER_LEAST))
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"
-    over = _over(snapshot, rank, name) if not rows or any(row.quantity.unit == "ms" for row in rows) else "newest"
+    over = steps if not rows or any(row.quantity.unit == "ms" for row in rows) else "newest"
     lines = [_heading(over, [Segment(heading, look.dim)], name, width, look)]
     for row in rows:
         finding = blaming(row, rank, findings)

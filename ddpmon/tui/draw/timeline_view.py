@@ -169,7 +169,8 @@ def _tracks(timeline: Timeline, at: int, findings: Sequence[Finding]) -> list[Tr
     least = NOTABLE_SHARE * 100 if rank in late_ranks(findings) else NAMED_PCT
     is_late = rank >= 0 and late >= least
     bandwidth = timeline.busbw_gb_s[: at + 1][np.isfinite(timeline.busbw_gb_s[: at + 1])]  # none of the future
-    bus = f"bus {figure(float(bandwidth[-1]))} GB/s" if bandwidth.size else ""
+    rate = f"{figure(float(bandwidth[-1]))} GB/s" if bandwidth.size else ""
+    bus = f"bus {rate}" if rate and len(rate) < NAME - len("bus  ") else rate  # a blank before the ticks of the axis
     return [
         Track("most late", timeline.late_pct, "%", f"rank {rank}" if is_late else "", is_lateness=True),
         Track("step", timeline.step_ms, "ms"),

@@ -56,6 +56,7 @@ _EVIDENCE_S = 30.0
 _LIMIT_S = 150.0  # for what a case is about
 _SILENT_S = 12.0  # after a rank's last word it counts as lost within 10 s
 _END_STATES = {"ended": "finished", "killed": "killed", "gone": "lost"}
+_DRAWN_S = 5.0  # for all panels of a picture to be drawn, on a busy machine
 _SETTLED_S = 0.8  # after keys: the next picture has come with what the view needs
 
 
@@ -210,6 +211,7 @@ async def _open(app: WatchApp, pilot: Pilot[None], view: str) -> None:
     await _until(pilot, lambda: isinstance(app.screen, BaseScreen) and app.screen.view == view, limit_s=_EVIDENCE_S)
     await _until(pilot, lambda: _is_detailed(app), limit_s=_EVIDENCE_S)
     await pilot.pause(_SETTLED_S)
+    await _until(pilot, lambda: _is_drawn(app), limit_s=_DRAWN_S)
 
 
 def _is_detailed(app: WatchApp) -> bool:
@@ -217,6 +219,13 @@ def _is_detailed(app: WatchApp) -> bool:
     screen = app.screen
     rank = screen.detailed_rank if isinstance(screen, BaseScreen) else None
     return rank is None or app.picture.snapshot.detail is not None
+
+
+def _is_drawn(app: WatchApp) -> bool:
+    """Whether each panel in sight has its lines: on a busy machine the layout comes late."""
+    screen = app.screen
+    panels = screen.canvases if isinstance(screen, BaseScreen) else ()
+    return all(panel.lines for panel in panels if panel.display and panel.size.height)
 
 
 def sheets(order: Order) -> Iterator[Path]:

@@ -2,7 +2,8 @@
 
 This holds whatever the watcher goes through. An alert's life has a number, by which its end is known. The numbers begin
 again when ranks restart and when the guard does, so a finding is also taken for a known alert if it is of the same kind
-and names one of the same ranks or hosts.
+and names one of the same ranks or hosts. `rank_lost` and `rank_failed` also take over the `no_word` of a run that has
+ended.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class Ledger:
     def _compare(self, snapshot: Snapshot, now: float, wall: float) -> Iterator[Notice]:
         """Find the known alert of each finding, begin those that are new, and end those that are over."""
         left = [alert for alert in self.memory.alerts if alert.kind != NO_WORD]
-        unheard = [alert for alert in self.memory.alerts if alert.kind == NO_WORD]
+        unheard = [alert for alert in self.memory.alerts if alert.kind == NO_WORD and not self.memory.is_live]
         unknown = firing(snapshot.findings)
         named = {alert.alert: alert.ranks for alert in self.memory.alerts}
         for belongs, known in ((_is_life_of, left), (_fits, left), (_ended_it, unheard)):
@@ -285,7 +286,7 @@ def _fits(finding: Finding, alert: OpenAlert) -> bool:
 
 
 def _ended_it(finding: Finding, _alert: OpenAlert) -> bool:
-    """Whether the finding says which rank's end it is that was told as `no_word`."""
+    """Whether the finding names the rank that ended a run of which `no_word` was sent."""
     return finding.kind in _DEATHS
 
 

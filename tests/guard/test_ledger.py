@@ -94,6 +94,10 @@ def test_the_rank_that_ended_a_run_corrects_what_was_told_of_its_silence() -> No
     assert told(picture(lost, state="killed", link=gone), 500.0) == []
     assert told(picture()) == []
     assert told(picture(), 31.0) == [("resolved", "rank_lost")]
+    lives = Told(silence_s=60.0)
+    assert lives(picture(link=Link("silent")), 70.0) == [("firing", "no_word")]
+    others_go_on = replace(lost, severity="warning")
+    assert lives(picture(others_go_on), 1.0) == [("firing", "rank_lost"), ("resolved", "no_word")]
 
 
 def test_an_alert_whose_rules_began_again_is_over_only_once_they_could_have_said_so() -> None:

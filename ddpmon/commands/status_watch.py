@@ -126,10 +126,16 @@ class Changes:
 
 
 def _as_over(finding: Finding, findings: Sequence[Finding]) -> Finding:
-    """A finding that has lasted, as it is told now that it is over; as it was told last where that is not told."""
-    over = [each for each in findings if each.cleared_at_step is not None and each.kind == finding.kind]
-    same = [each for each in over if each.id == finding.id and (each.id or each.ranks == finding.ranks)]
+    """The resolved form of a finding that was firing; the finding itself if the picture has no resolved form."""
+    began = finding.since_step or 0
+    over = [each for each in findings if each.cleared_at_step is not None and each.cleared_at_step >= began]
+    same = [each for each in over if _name(each) == _name(finding)]
     return max(same, key=lambda each: each.cleared_at_step or 0, default=finding)
+
+
+def _name(finding: Finding) -> tuple[object, ...]:
+    """What a finding has in common with its resolved form: numbers begin again in another run."""
+    return finding.kind, finding.id, finding.ranks[:1], finding.nodes[:1]
 
 
 def _is_news(finding: Finding, before: Finding) -> bool:

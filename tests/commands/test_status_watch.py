@@ -47,9 +47,10 @@ def test_a_change_is_told_once() -> None:
 def test_what_is_over_is_told_as_over() -> None:
     changes, late = Changes(), replace(STRAGGLER, id=4)
     changes.take(snapshot(findings=(late,)))
-    over = replace(late, summary="rank 1 was late", cleared_at_step=9)
-    another = replace(over, summary="rank 1 was late before", id=3, cleared_at_step=5)
-    (resolved,) = changes.take(snapshot(findings=(another, over)))
+    over = replace(late, summary="rank 1 was late", cleared_at_step=900)
+    another = replace(over, summary="rank 1 was late before", id=3, cleared_at_step=820)
+    of_another_rank = replace(over, summary="rank 7 was late", ranks=(7,), cleared_at_step=950)
+    (resolved,) = changes.take(snapshot(findings=(another, of_another_rank, over)))
     assert resolved["finding"]["summary"] == "rank 1 was late"
     changes.take(snapshot(findings=(HANG,)))
     (resolved,) = changes.take(snapshot(findings=()))

@@ -70,14 +70,24 @@ def test_a_cell_of_which_most_steps_are_calm_is_drawn_thinner(steps: int, every:
     assert ("in fewer than half" in title) is is_rare
 
 
-@pytest.mark.parametrize("width", [140, 100, 80, 70])
-def test_what_such_a_cell_means_is_said_wherever_the_legend_has_room(width: int) -> None:
+@pytest.mark.parametrize(
+    ("width", "only", "name"),
+    [
+        (140, (), "lateness, rank x step, the worst of 9 steps a cell, ▃ in fewer than half"),
+        (100, (), "lateness, rank x step, worst of 9 steps, ▃ in few"),
+        (80, (), "lateness, worst of 10 steps, ▃ in few"),
+        (130, (0, 1), "lateness, rank x step, the worst of 9 steps a cell, ▃ in fewer than half, 2 of 4 ranks"),
+        (100, (0, 1), "lateness, rank x step, 2 of 4 ranks, worst of 9 steps, ▃ in few"),
+    ],
+)
+def test_what_such_a_cell_means_is_said_in_less_room_too(width: int, only: tuple[int, ...], name: str) -> None:
     """In half the width of a terminal the thinner cells had no words."""
     work = np.full((4, 8 * width), 100.0)
+    calm = replace(snapshot(Made(ranks=4)), heat=heat_of(work))
     work[0, ::8] = 180.0
-    made = replace(snapshot(Made(ranks=4)), heat=heat_of(work))
-    title, *rows = text_of(heat_lines(ViewState(made, COLOUR), width, 6))
-    assert COLOUR.glyphs.rare in rows[0]
-    assert f"{COLOUR.glyphs.rare} in few" in title
-    assert "worst of" in title
+    made = replace(calm, heat=heat_of(work))
+    title, *rows = text_of(heat_lines(ViewState(made, COLOUR), width, 6, only=only))
+    assert any(COLOUR.glyphs.rare in row for row in rows)
+    assert re.split(r" ─| +■", title)[0] == f"─ {name}"
     assert "■100 %" in title
+    assert COLOUR.glyphs.rare not in text_of(heat_lines(ViewState(calm, COLOUR), width, 6, only=only))[0]

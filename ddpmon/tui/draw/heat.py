@@ -117,9 +117,10 @@ def _nothing(picture: ViewState, width: int, height: int) -> list[Line]:
 def _title(picture: ViewState, layout: Layout, cell: Cell | None, width: int) -> Line:
     """What rows and columns are where a legend of all stops has room beside it, else a name that leaves it room.
 
-    Words of the name are left out before stops of the legend, those before the metric; last what the sign of a cell of
-    few late steps means, if the map has one. The stops that stay are those whose colours the map has. Under a cursor
-    the name is what the cell shows. No legend where it has no room.
+    Where the map has only some ranks, the name says so as long as it has room, and what the sign of a cell of few late
+    steps means. Words of the name are left out before stops of the legend, and these before the metric. The stops that
+    stay are those whose colours the map has. Under a cursor the name is what the cell shows. No legend where it has no
+    room.
     """
     look, heat = picture.look, layout.heat
     names = [_told(picture, heat, cell)] if cell else list(_names(heat, layout.grid, layout.bands, look))
@@ -127,12 +128,14 @@ def _title(picture: ViewState, layout: Layout, cell: Cell | None, width: int) ->
     drawn = [level for level in range(LEVELS) if (layout.grid.levels == level).any()]
     legends = [_legend(look, drawn), list[Segment]()]
     unnamed = [_legend(look, drawn, "late")] if heat.metric == "lateness" else []
+    some = _some(heat, layout.bands)
     keyed = [name for name in names if look.glyphs.rare in name]
     telling = [name for name in names if " x step" in name]
+    best = [[name for name in names if some in name] for names in (keyed, telling)] if some else []
     named = [name for name in names if not name.startswith("worst")]
     last = [*unnamed, *whole, *legends]
-    best = [*product(whole, keyed), *product(whole, telling)]
-    tries = [*best, *product([*whole, *legends[:-1]], named), *product(last, names)]
+    first = [each for names in (*best, keyed, telling) for each in product(whole, names)]
+    tries = [*first, *product([*whole, *legends[:-1]], named), *product(last, names)]
     room = width - _TITLE_FRAME
     fitting = ((name, legend) for legend, name in tries if len(name) + width_of(legend) <= room)
     name, legend = next(fitting, (names[-1], legends[-1]))
@@ -156,7 +159,7 @@ def _names(heat: Heat, grid: Grid, bands: Bands, look: Look) -> Iterator[str]:
     """
     metric, unit, steps = METRICS[heat.metric].name, bands.unit, plural(grid.stride, "step")
     each = ", the worst rank of each" if unit == "host" and bands.size == 1 else ""
-    some = f", {len(bands.order):,} of {len(heat.values):,} ranks" if len(bands.order) < len(heat.values) else ""
+    some = _some(heat, bands)
     hosts = [plural(bands.size, unit)] if bands.size > 1 else []
     if hosts or grid.stride > 1:
         exact = f"{grid.least} or {steps}" if grid.least < grid.stride else steps
@@ -164,13 +167,20 @@ def _names(heat: Heat, grid: Grid, bands: Bands, look: Look) -> Iterator[str]:
         worst, briefly = f"worst of {' and '.join(shared)} a cell", f"worst of {' x '.join(brief)}"
         if look.smooth and not bands.halves and grid.rare.any():
             yield f"{metric}, {unit} x step{each}, the {worst}, {look.glyphs.rare} in fewer than half{some}"
-            yield from (f"{metric}, {part}{briefly}, {look.glyphs.rare} in few" for part in (f"{unit} x step, ", ""))
+            parts = (f"{unit} x step{each}{some}, ", f"{unit} x step, ", "")
+            yield from (f"{metric}, {part}{briefly}, {look.glyphs.rare} in few" for part in parts)
         yield f"{metric}, {unit} x step{each}, the {worst}{some}"
         yield from () if hosts else (f"{metric}, {unit} x step{part}, {briefly}" for part in (each + some, ""))
         yield from (f"{metric}, {words}" for words in (worst, briefly))
         yield from () if heat.metric != "lateness" else (briefly,) if hosts else (worst, briefly)
         return
     yield from (f"{metric}, {unit} x step{part}" for part in (each + some, some, ""))
+
+
+def _some(heat: Heat, bands: Bands) -> str:
+    """`, 4 of 16 ranks`; empty where the map has all of them."""
+    shown, ranks = len(bands.order), len(heat.values)
+    return f", {shown:,} of {ranks:,} ranks" if shown < ranks else ""
 
 
 def _told(picture: ViewState, heat: Heat, cell: Cell) -> str:

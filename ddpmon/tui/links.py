@@ -73,6 +73,7 @@ class Links:
     def hold(self, rank: int) -> None:
         """Choose a rank for all views; the cursor of the overview's table is on it."""
         self._overview.table.hold(rank)
+        self.choose(rank)
 
     def choose_host(self, number: int | None) -> None:
         """Choose a host for all views: its current rank, else the one that is plotted; None: the worst rank."""

@@ -152,6 +152,12 @@ def test_in_80x24_figures_that_have_no_room_below_each_other_stand_in_two_column
     assert {"GPU", "CPU", "run-queue", "resident"} <= {*right}
     assert not any("more figure" in line for line in lines)
     assert "run-queue wait % " in " ".join(lines)
+    (heads,) = (
+        line
+        for line in text_of(detail_lines(picture(Made(straggler=5, focus=5, gpu=True)), 5, 80, 20))
+        if line.count("diff") == 2
+    )
+    assert len({*re.findall(r"ms:? [a-z ]*20 steps", heads)}) == 1, "both columns say alike which steps they are of"
 
 
 def test_figures_without_room_are_counted() -> None:

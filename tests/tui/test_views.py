@@ -173,32 +173,6 @@ def test_the_cursor_stays_on_its_finding_and_its_evidence_has_every_row() -> Non
     watch(source, act, (160, 50))
 
 
-def test_the_findings_and_the_other_views_share_the_chosen_rank() -> None:
-    """A rank that was chosen in one of them was not the one under the cursor of the other."""
-
-    async def act(watched: Watched) -> None:
-        await watched.until_shown("RUNNING")
-        await watched.press("5")
-        await watched.until_shown("─ rank 11: late +41 ms")
-        await watched.press("down")
-        await watched.until_shown("─ rank 3: late +80 ms")
-        await watched.press("1")
-        await watched.until(lambda: isinstance(watched.app.screen, Overview) and watched.app.screen.table.rank == 3)
-        await watched.press("up")
-        await watched.until(lambda: isinstance(watched.app.screen, Overview) and watched.app.screen.table.rank == 11)
-        await watched.press("5")
-        await watched.until_shown("─ rank 11: late +41 ms")
-        await watched.press("end")
-        await watched.until_shown("▲ rank 3 shares its GPU")
-        await watched.press("enter", "escape")
-        await watched.until(lambda: isinstance(watched.app.screen, FindingsScreen))
-        await watched.until_shown("▲ rank 3 shares its GPU")
-
-    shared = Finding("gpu_shared", "warning", "rank 3 shares its GPU", (3,), ("node0",))
-    found = SHOWN.findings[0], replace(LATE, cost_pct=1.0), shared
-    watch(Fixed(replace(SHOWN, findings=found)), act, (160, 50))
-
-
 @pytest.mark.parametrize(
     ("kind", "plot"),
     [

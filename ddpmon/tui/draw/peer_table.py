@@ -108,7 +108,7 @@ def _name_cells(width: int) -> int:
 def _column(
     rows: Sequence[Row], rank: int, steps: str, width: int, look: Look, findings: Sequence[Finding]
 ) -> list[Line]:
-    """Title, with the `steps` that its times are of, and headings, and below them a row a quantity."""
+    """A title that says of which `steps` the times are, headings, and a row for each quantity."""
     name = _name_cells(width)
     number = min(NUMBER, max((width - name - 2) // 3, NUMBER_LEAST))
     heading = f"{'this':>{number}}{'others':>{number}}{'diff':>{number}}"

@@ -27,7 +27,7 @@ class Evidence(ScrollText, can_focus=False):
 
 
 class FindingsScreen(ViewScreen):
-    """Every finding; `enter` goes to its first rank, of one about the run to what it says to see also; `h` to its host.
+    """Every finding; `enter` goes to its rank, of one about the run to what it says to see also; `h` to its host.
 
     Attributes:
         sought: the finding that the cursor goes to when the view is drawn next, None to leave it where it is, or on
@@ -47,18 +47,21 @@ class FindingsScreen(ViewScreen):
     panels: ClassVar[tuple[str, ...]] = ("table", "evidence")
     sought: Finding | None = None
     _reached: Finding | None = None  # the finding to which the reader went in time last, as far as the cursor knows
-    _followed: int | None = None  # the chosen rank of all views, likewise
 
     def follow(self) -> None:
         """Put the cursor on the worst finding that lasts and names the rank that another view has chosen since.
 
-        It stays where it is if its finding names the rank, too: of two findings of a rank the reader left that one.
+        It stays on a finding that lasts and names that rank, too, and goes to the one that was reached in time instead.
         """
-        chosen, here = self.dashboard.links.chosen, self.finding
-        if chosen is not None and chosen != self._followed and (here is None or chosen not in here.ranks):
-            about = (finding for finding in firing(self.picture.found) if chosen in finding.ranks)
-            self.sought = self.sought or next(about, None)
-        self._followed = chosen
+        chosen, here, found = self.dashboard.links.chosen, self.finding, firing(self.picture.found)
+        is_reached = self.picture.snapshot.reached is not self._reached
+        if chosen is None or chosen == self.listing.followed or self.sought is not None or is_reached:
+            return
+        about = [finding for finding in found if chosen in finding.ranks]
+        if about:
+            self.listing.followed = chosen
+            is_there = here is not None and here.cleared_at_step is None and chosen in here.ranks
+            self.sought = None if is_there else about[0]
 
     def compose(self) -> ComposeResult:
         """Header, the list beside the evidence or above it, the keys."""
@@ -133,17 +136,17 @@ class FindingsScreen(ViewScreen):
 
     def on_virtual_table_moved(self) -> None:
         """Another finding is under the cursor."""
-        self._followed = self.dashboard.links.chosen
         if self.is_current:
             self.dashboard.read_detail_of(self.detailed_rank)
         self.evidence.top = 0
         self.evidence.redraw()
 
     def on_finding_list_opened(self) -> None:
-        """Open the rank that the finding names first, else what it says to see also, else its host."""
+        """Open the chosen rank if the finding names it, else its first, else what it says to see also, or its host."""
         finding, related = self.listing.finding, self._related
-        if finding is not None and finding.ranks:
-            self.dashboard.links.open_rank(finding.ranks[0])
+        rank = None if finding is None else self.listing.rank_of(finding)
+        if rank is not None:
+            self.dashboard.links.open_rank(rank)
         elif related is not None:
             self.sought = related
             self.show()

@@ -18,6 +18,7 @@ from ddpmon.tui.widgets.virtual_table import VirtualTable
 
 if TYPE_CHECKING:
     from ddpmon.tui.app import WatchApp
+    from ddpmon.tui.links import Links
 
 
 def _name(finding: Finding) -> Hashable:
@@ -26,7 +27,12 @@ def _name(finding: Finding) -> Hashable:
 
 
 class FindingList(VirtualTable):
-    """One row a finding that the filter fits: those that last, the worst first, then those that are over."""
+    """One row a finding that the filter fits: those that last, the worst first, then those that are over.
+
+    Attributes:
+        followed: the chosen rank of all views when the reader moved the cursor last, or when the cursor was put on a
+            finding of that rank.
+    """
 
     class Opened(Message):
         """A finding was chosen: the reader wants its rank."""
@@ -36,6 +42,7 @@ class FindingList(VirtualTable):
     def __init__(self) -> None:
         super().__init__()
         self.findings: list[Finding] = []
+        self.followed: int | None = None
         self._numbers: dict[Hashable, int] = {}  # what a finding is called -> the number that the cursor follows
         self._at: dict[int, int] = {}  # that number -> its place among the findings
         self._next = 0
@@ -52,11 +59,21 @@ class FindingList(VirtualTable):
             self.hold(number)
 
     def keep(self, number: int | None) -> None:
-        """Follow this finding from now on; the rank that it names first is the chosen one of all views."""
+        """Follow this finding from now on; the rank that `rank_of` gives is the chosen one of all views."""
         super().keep(number)
-        finding = None if number is None else self.findings[self._at[number]]
+        finding, links = None if number is None else self.findings[self._at[number]], self._links
         if finding is not None and finding.ranks:
-            cast("WatchApp", self.app).links.choose(finding.ranks[0])
+            links.choose(self.rank_of(finding))
+        self.followed = links.chosen
+
+    def rank_of(self, finding: Finding) -> int | None:
+        """The chosen rank of all views if the finding names it, else the one that it names first; None of no rank."""
+        chosen = self._links.chosen
+        return chosen if chosen in finding.ranks else next(iter(finding.ranks), None)
+
+    @property
+    def _links(self) -> Links:
+        return cast("WatchApp", self.app).links
 
     def adopt(self, number: int | None) -> None:
         """Follow a finding; the chosen rank stays as it is."""

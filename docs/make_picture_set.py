@@ -6,7 +6,7 @@ Each case is one simulated run of each number of ranks and one dashboard on it. 
 about, and some evidence has come, it is drawn: `FOLDER/CASE-RANKS-SIZE-VIEW.png`. Sizes that are narrow enough also
 stand side by side in `CASE-RANKS-sheet-VIEW.png`. Without rsvg-convert the pictures stay SVG. At the end it is said
 where the dashboard did not say in time what the case is about, whose pictures are there all the same, and what could
-not be drawn or converted; the exit code is 1 then.
+not be drawn or converted; the exit code is 1 then. It takes Python 3.11.
 """
 
 from __future__ import annotations

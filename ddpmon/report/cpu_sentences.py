@@ -50,9 +50,8 @@ def _contention(m: CpuContentionMeasures, alert: Alert) -> Words:
 def _process(m: CpuContentionMeasures, alert: Alert) -> ShellCommand:
     """The command that shows the process that takes most."""
     show = f"ps -fp {m.culprits[0].pid}"
-    return on_host(
-        host_of(alert), show, "foreign", lead="the process that ", instead="the foreign process", tail=" shows"
-    )
+    past = "the foreign process" if len(m.culprits) == 1 else "the foreign processes"
+    return on_host(host_of(alert), show, "foreign", lead="the process that ", instead=past, tail=" shows")
 
 
 def _takes(m: CpuContentionMeasures, alert: Alert) -> str:

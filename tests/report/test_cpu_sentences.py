@@ -199,8 +199,9 @@ def test_every_class_is_in_the_tables() -> None:
     assert_all_in_tables(ROWS, EVIDENCE, SENTENCES)
 
 
-def test_the_advice_of_the_past_names_no_process() -> None:
+@pytest.mark.parametrize(("culprits", "them"), [((HOG,), "process"), (JOBS, "processes")])
+def test_the_advice_of_the_past_names_no_process(culprits: tuple[Culprit, ...], them: str) -> None:
     """Another process may have its number by now."""
-    alert = contention("cpu_contention", CpuContentionMeasures((HOG,), 100.0, 100.0, 60.0, 4))
+    alert = contention("cpu_contention", CpuContentionMeasures(culprits, 100.0, 100.0, 60.0, 4))
     told = advice_text(of_the_past(tell(alert).advice))
-    assert told == "stop or move the foreign process, or give the ranks their own cores (taskset, numactl, cpuset)"
+    assert told == f"stop or move the foreign {them}, or give the ranks their own cores (taskset, numactl, cpuset)"

@@ -117,8 +117,8 @@ def _nothing(picture: ViewState, width: int, height: int) -> list[Line]:
 def _title(picture: ViewState, layout: Layout, cell: Cell | None, width: int) -> Line:
     """What rows and columns are where a legend of all stops has room beside it, else a name that leaves it room.
 
-    Where the map has only some ranks, the name says so as long as it has room, and what the sign of a cell of few late
-    steps means. Words of the name are left out before stops of the legend, and these before the metric. The stops that
+    Where there is room, the name also says that the map has only some ranks, and what the sign of a cell of few late
+    steps means. Words of the name are left out before stops of the legend, and stops before the metric. The stops that
     stay are those whose colours the map has. Under a cursor the name is what the cell shows. No legend where it has no
     room.
     """

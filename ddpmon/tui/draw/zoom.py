@@ -12,7 +12,7 @@ from ddpmon.tui.lines import cells_of
 from ddpmon.tui.view_state import ViewState
 
 LEAST = 10  # steps: fewer show no course
-ALL = 0.9  # of the steps on record: who would see more sees all. A run adds steps between two presses. Chosen.
+ALL = 0.9  # Share of the steps on record: more are shown as all, since a run adds steps between two presses. Chosen.
 NEAR, NEAR_LEAST = 0.05, 3.0  # of a plot's steps, and steps, by which its ends may differ from those that all share
 Span = tuple[float, float]  # the first and the last step
 

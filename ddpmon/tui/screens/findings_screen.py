@@ -51,7 +51,8 @@ class FindingsScreen(ViewScreen):
     def follow(self) -> None:
         """Put the cursor on the worst finding that lasts and names the rank that another view has chosen since.
 
-        It stays on a finding that lasts and names that rank, too, and goes to the one that was reached in time instead.
+        The cursor stays where it is if its finding lasts and names that rank. A finding that a link has asked for, or
+        that the reader has just gone to in time, comes first.
         """
         chosen, here, found = self.dashboard.links.chosen, self.finding, firing(self.picture.found)
         is_reached = self.picture.snapshot.reached is not self._reached
